@@ -1,0 +1,37 @@
+# Two commands: `make demo` and `make test`. Both stand on `make install`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: install demo test lint bench faults soak docs dist clean
+.DELETE_ON_ERROR:
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	touch $(STAMP)
+
+demo: install
+	$(BIN)/python -m tinyset demo --out demo --overwrite
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: install
+	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
+
+faults: install
+	$(BIN)/python -m tests.faults
+
+clean:
+	rm -rf demo dist build site .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,83 @@
+"""ConvNet: the network of every table of the condensation papers (Gidaris & Komodakis 2018; Zhao et al. 2021).
+
+Each block: 3x3 convolution (pad 1) -> norm -> activation -> 2x2 pooling; then a linear layer.
+"Instance norm" is GroupNorm with one channel per group, affine.
+"""
+
+import torch
+from torch import nn
+
+from tinyset.errors import UserError
+from tinyset.networks.base import Network
+
+NORMS = ("instance", "batch", "group", "layer", "none")
+ACTIVATIONS = {"relu": nn.ReLU, "leakyrelu": lambda: nn.LeakyReLU(0.01), "sigmoid": nn.Sigmoid, "swish": nn.SiLU}
+POOLINGS = ("avg", "max", "none")
+
+
+def make_norm(name: str, channels: int) -> nn.Module:
+    if name == "instance":
+        return nn.GroupNorm(channels, channels)
+    if name == "batch":
+        return nn.BatchNorm2d(channels)
+    if name == "group":
+        return nn.GroupNorm(4, channels)
+    if name == "layer":
+        return nn.GroupNorm(1, channels)
+    if name == "none":
+        return nn.Identity()
+    raise UserError(f"Unknown norm {name!r}: choose one of {', '.join(NORMS)}.")
+
+
+def make_pooling(name: str) -> nn.Module:
+    if name not in POOLINGS:
+        raise UserError(f"Unknown pooling {name!r}: choose one of {', '.join(POOLINGS)}.")
+    return {"avg": nn.AvgPool2d(2), "max": nn.MaxPool2d(2), "none": nn.Identity()}[name]
+
+
+class ConvNet(Network):
+    def __init__(
+        self,
+        *,
+        channels: int,
+        image_size: tuple[int, int],
+        classes: int,
+        depth: int = 3,
+        width: int = 128,
+        norm: str = "instance",
+        activation: str = "relu",
+        pooling: str = "avg",
+    ) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise UserError(f"Unknown activation {activation!r}: choose one of {', '.join(ACTIVATIONS)}.")
+        if not 1 <= depth <= 8 or width < 1:
+            raise UserError(f"A ConvNet needs a depth of 1 to 8 and a width of 1 or more, not {depth} and {width}.")
+        height, width_px = image_size
+        # 1-channel 28x28 inputs are padded to 32x32 by the first convolution, as the papers do
+        first_pad = 3 if image_size == (28, 28) else 1
+        if first_pad == 3:
+            height, width_px = 32, 32
+        layers = []
+        for i in range(depth):
+            layers.append(
+                nn.Sequential(
+                    nn.Conv2d(channels if i == 0 else width, width, 3, padding=first_pad if i == 0 else 1),
+                    make_norm(norm, width),
+                    ACTIVATIONS[activation](),
+                    make_pooling(pooling),
+                )
+            )
+            if pooling != "none":
+                height, width_px = height // 2, width_px // 2
+        if min(height, width_px) < 1:
+            raise UserError(f"Images of {image_size[0]}x{image_size[1]} are too small for a ConvNet of depth {depth}.")
+        self.layers = nn.ModuleList(layers)
+        self.classifier = nn.Linear(width * height * width_px, classes)
+
+    def blocks(self, images: torch.Tensor) -> list[torch.Tensor]:
+        outputs = []
+        for layer in self.layers:
+            images = layer(images)
+            outputs.append(images)
+        return outputs

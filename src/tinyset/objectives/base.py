@@ -1,0 +1,70 @@
+"""What synthetic images are asked to match: the second of the two axes on which every method is a point."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+
+from tinyset.config import Settings
+from tinyset.data.imageset import ImageSet
+from tinyset.interrupts import Stop
+from tinyset.parameterizations.base import Parameterization
+from tinyset.progress import Progress, Silent
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything an objective may look at: the real training images and the resolved settings. Never the test split."""
+
+    real: ImageSet
+    network: str
+    seed: int
+    device: torch.device
+    mirror: bool = True  # may images be flipped?
+    compile: bool = False
+    chunk: int = 104  # images per forward pass of the engine
+    memory_limit_bytes: int = 2 << 30
+    progress: Progress = field(default_factory=Silent)
+    stop: Stop = field(default_factory=Stop)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The loss of one step, and of each class where the objective has one."""
+
+    total: float
+    per_class: tuple[float, ...] = ()
+
+
+class Objective(ABC):
+    """`prepare` once, then `step` many times; all randomness is `rng.generator(seed, purpose, step)`.
+
+    Whatever a step needs from the step before it (a network in training, an inner loop's position) is in `state`,
+    so that a resumed run goes on byte for byte.
+    """
+
+    Options: ClassVar[type[Settings]] = Settings
+
+    def __init__(self, context: Context, options: Settings) -> None:
+        self.context = context
+        self.options = options
+
+    def prepare(self, synthetic: Parameterization) -> None:  # noqa: B027 - many objectives have nothing to prepare
+        """Work done once before step 0 and again, from caches, on resume: a bank, expert networks."""
+
+    @abstractmethod
+    def step(self, synthetic: Parameterization, step: int) -> Losses:
+        """Add this step's gradient to `.grad` of the parameters of `synthetic` (and of `self.parameters`)."""
+
+    def parameters(self) -> dict[str, list[torch.nn.Parameter]]:
+        """Learnables of the objective itself by rate name, for example a student's learning rate."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """All that `restore` needs: nested dicts and lists of tensors, numbers, strings."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most objectives carry no state
+        """The inverse of `state`."""
