@@ -14,8 +14,8 @@ _HOMES = {
     "Splits": "tinyset.data.imageset",
     "UserError": "tinyset.errors",
     "RunError": "tinyset.errors",
-    "condense": "tinyset.condense",
-    "evaluate": "tinyset.evaluate",
+    "condense": "tinyset.condensation",
+    "evaluate": "tinyset.evaluation",
     "load": "tinyset.condensed",
     "load_images": "tinyset.data",
 }
@@ -23,12 +23,12 @@ _HOMES = {
 __all__ = [*_HOMES, "__version__"]
 
 if TYPE_CHECKING:
-    from tinyset.condense import condense
+    from tinyset.condensation import condense
     from tinyset.condensed import CondensedSet, load
     from tinyset.data import load_images
     from tinyset.data.imageset import ImageSet, Splits
     from tinyset.errors import RunError, UserError
-    from tinyset.evaluate import evaluate
+    from tinyset.evaluation import evaluate
 
 
 def __getattr__(name: str) -> Any:
