@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import nn
 
+from tinyset.parameterizations.labels import project_labels
+
 
 class Parameterization(nn.Module, ABC):
     """Learnable tensors that decode to labelled synthetic images with pixels in [0, 1].
@@ -17,6 +19,11 @@ class Parameterization(nn.Module, ABC):
     kind: ClassVar[str]
     image_shape: tuple[int, int, int]
     counts: tuple[int, ...]  # synthetic images per class
+    soft_labels: nn.Parameter | None  # N x C probabilities, class after class, where labels are learned
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_parameter("soft_labels", None)
 
     @property
     def classes(self) -> int:
@@ -44,7 +51,8 @@ class Parameterization(nn.Module, ABC):
         """The inverse of `spec` and `tensors`."""
 
     def project(self) -> None:
-        """Called after each optimizer step: back into the feasible set (pixels clamp to [0, 1])."""
+        """Called after each optimizer step: back into the feasible set (pixels clamp to [0, 1], labels are shares)."""
+        project_labels(self)
 
     def class_parameters(self, class_: int) -> int:
         """How many stored numbers belong to this class alone."""
@@ -54,13 +62,21 @@ class Parameterization(nn.Module, ABC):
         """How many stored numbers all classes share."""
         return 0
 
+    def targets(self, class_: int, index: torch.Tensor | None = None) -> torch.Tensor:
+        """The labels of the same images as B x C probabilities: one-hot, or learned."""
+        count = self.counts[class_]
+        some = next(self.parameters())
+        index = torch.arange(count, device=some.device) if index is None else index.to(some.device)
+        if self.soft_labels is None:
+            hot = torch.tensor([class_], device=some.device).expand(len(index))
+            return nn.functional.one_hot(hot, self.classes).to(some.dtype)
+        return self.soft_labels[sum(self.counts[:class_]) + index]
+
     @torch.no_grad()
     def decode_all(self, chunk: int = 1024) -> tuple[torch.Tensor, torch.Tensor]:
         """Every synthetic image and its label, class after class."""
         images = [
-            self.decode(c, index)
-            for c, count in enumerate(self.counts)
-            for index in torch.arange(count).split(chunk)
+            self.decode(c, index) for c, count in enumerate(self.counts) for index in torch.arange(count).split(chunk)
         ]
         labels = torch.repeat_interleave(torch.arange(self.classes), torch.tensor(self.counts))
         return torch.cat(images), labels
