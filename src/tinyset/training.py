@@ -71,7 +71,7 @@ def train(
     if device.type == "cpu":
         machine.keep_memory()
     network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    batches = _Batches(images.to(device), labels.to(device), protocol, normalisation, mirror, seed)
+    batches = Batches(images.to(device), labels.to(device), protocol, normalisation, mirror, seed)
     state = _State(
         network, protocol, {"protocol": protocol.model_dump(mode="json"), "seed": seed, "count": len(images)}
     )
@@ -180,7 +180,7 @@ def _shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in tensors.items()}
 
 
-class _Batches:
+class Batches:
     """Batch k of a training: a pure function of the seed and k."""
 
     def __init__(
