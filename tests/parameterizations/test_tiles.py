@@ -77,4 +77,6 @@ def test_bad_requests_are_one_sentence() -> None:
         make(9)
     tiles = make(2)
     with pytest.raises(UserError, match="stored images have shape"):
-        Tiles.restore({**tiles.spec(), "stored_counts": [5, 5]}, tiles.tensors())
+        Tiles.restore({**tiles.spec(), "counts": [20, 20]}, tiles.tensors())
+    with pytest.raises(UserError, match="does not make"):
+        Tiles.restore({**tiles.spec(), "counts": [5, 8]}, tiles.tensors())

@@ -108,19 +108,18 @@ class Tiles(Parameterization):
         return {"images": [self.images], **label_groups(self)}
 
     def spec(self) -> dict[str, Any]:
-        return {
-            "image_shape": list(self.image_shape),
-            "stored_counts": list(self.stored_counts),
-            "factor": self.factor,
-        }
+        return {"image_shape": list(self.image_shape), "counts": list(self.counts), "factor": self.factor}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         return {"images": self.images.detach(), **label_tensors(self)}
 
     @classmethod
     def restore(cls, spec: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Self:
-        images = stored_images(tensors, spec["stored_counts"], spec["image_shape"])
-        made = cls(tuple(spec["image_shape"]), spec["stored_counts"], spec["factor"])
+        stored_counts = [count // spec["factor"] ** 2 for count in spec["counts"]]
+        images = stored_images(tensors, stored_counts, spec["image_shape"])
+        made = cls(tuple(spec["image_shape"]), stored_counts, spec["factor"])
+        if made.counts != tuple(spec["counts"]):
+            raise UserError(f"A tile factor of {made.factor} does not make {spec['counts']} images.")
         with torch.no_grad():
             made.images.copy_(images)
         restore_labels(made, tensors)
