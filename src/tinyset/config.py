@@ -74,6 +74,7 @@ class CondenseConfig(Settings):
     codes: int | None = Field(None, ge=1)
     code_channels: int | None = Field(None, ge=1)
     tile_factor: int = Field(2, ge=1)
+    storage: Literal["float32", "float16", "int8"] = "float32"
 
     network: str = "convnet3"
     steps: int = Field(1000, ge=0)

@@ -1,1 +1,110 @@
+"""`tinyset VERB ...`. Arguments are parsed before torch is imported, so that --help and typos answer at once."""
 
+import contextlib
+import importlib
+import io
+import re
+import sys
+from typing import Any
+
+# verb -> (module with `Args` and `run`, what it does)
+VERBS = {
+    "condense": ("tinyset.cli.condense", "turn a labelled image dataset into a file of kilobytes"),
+    "evaluate": ("tinyset.cli.evaluate", "train networks on a condensed set and test them on real images"),
+    "inspect": ("tinyset.cli.inspect", "what a condensed set holds and what it costs"),
+    "show": ("tinyset.cli.show", "pictures: one decoder x all codes, one code x all decoders"),
+    "bank": ("tinyset.cli.bank", "pre-compute the mean embeddings of the real images"),
+    "data": ("tinyset.cli.data", "which datasets are here; fetch one"),
+    "demo": ("tinyset.cli.demo", "condense the embedded dataset and compare, in a few minutes"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit codes: 0; 1 failure; 2 usage; 130 after SIGINT; 143 after SIGTERM."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_overview())
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        from tinyset import __version__
+
+        print(f"tinyset {__version__}")
+        return 0
+    verb = arguments[0]
+    if verb not in VERBS:
+        return _complain(f"unknown command {verb!r}: choose one of {', '.join(VERBS)}", 2)
+    module = importlib.import_module(VERBS[verb][0])
+    parsed = _parse(module.Args, verb, arguments[1:], module.__doc__ or "")
+    if isinstance(parsed, int):
+        return parsed
+    return _run(module, parsed)
+
+
+def _overview() -> str:
+    lines = [f"  {verb:<9} {text}" for verb, (_, text) in VERBS.items()]
+    return "usage: tinyset COMMAND ...\n\n" + "\n".join(lines) + "\n\n`tinyset COMMAND --help` explains one."
+
+
+def _parse(kind: Any, verb: str, arguments: list[str], description: str) -> Any:
+    """The verb's `Args`, or an exit code. tyro explains errors in a box of text; people get one sentence of it."""
+    import tyro
+
+    words = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(words):
+            return tyro.cli(
+                kind,
+                prog=f"tinyset {verb}",
+                args=arguments,
+                description=description.strip(),
+                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+            )
+    except SystemExit as leaving:
+        if not leaving.code:
+            return 0
+        return _complain(_sentence(words.getvalue()), 2)
+
+
+def _sentence(boxed: str) -> str:
+    """One sentence out of tyro's box."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", boxed)
+    text = re.sub(r"\s+", " ", re.sub(r"[\u2500-\u257f]+", " ", text))
+    text = re.split(r" Argument helptext| For full helptext| Perhaps you meant| Arguments similar| Similar", text)[0]
+    if match := re.search(r"Error parsing (\S+?):.*?(INT|FLOAT)?.*? from \[(.*?)\]", text):
+        kind = {"INT": "whole number", "FLOAT": "number"}.get((re.search(r"INT|FLOAT", text) or [""])[0], "valid value")
+        return f"{match[1]}: {match[3]} is not a {kind}"
+    if "Missing from" in text or "Required" in text:
+        missing = re.findall(r"(--[\w-]+|\b[A-Z]{3,})(?= [A-Z])", text)
+        return f"missing {' and '.join(dict.fromkeys(missing)) or 'arguments'}"
+    if match := re.search(r"invalid choice (.*?) for argument .*?(--[\w-]+)\W*. Expected one of \((.*?)\)", text):
+        choices = sorted(re.findall(r"'([^']+)'", match[3].replace("'None'", "")))
+        return f"{match[2]}: {match[1]} is not one of {', '.join(choices)}"
+    return re.sub(r"^\s*(Parsing error|Value error|Unrecognized options(?=.*Unrecognized))\s*", "", text).strip(" .") or "wrong arguments"
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"tinyset: {message.rstrip('.')}.", file=sys.stderr)
+    return code
+
+
+def _run(module: Any, args: Any) -> int:
+    from tinyset.cli.console import Console
+    from tinyset.errors import TinysetError
+    from tinyset.interrupts import Interrupted
+
+    console = Console(json_output=args.json, quiet=args.quiet)
+    try:
+        return int(module.run(args, console))
+    except TinysetError as error:
+        console.progress.finish()
+        return _complain(str(error), error.exit_code)
+    except Interrupted as leaving:
+        console.progress.finish()
+        _complain(str(leaving), leaving.exit_code)
+        return leaving.exit_code
+    except KeyboardInterrupt:
+        console.progress.finish()
+        return _complain("interrupted", 130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0

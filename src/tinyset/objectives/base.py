@@ -24,7 +24,7 @@ class Context:
     device: torch.device
     mirror: bool = True  # may images be flipped?
     compile: bool = False
-    chunk: int = 104  # images per forward pass of the engine
+    chunk: int | None = None  # images per forward pass of the engine; None: its own rule
     memory_limit_bytes: int = 2 << 30
     progress: Progress = field(default_factory=Silent)
     stop: Stop = field(default_factory=Stop)

@@ -1,0 +1,120 @@
+"""The artifact's format on disk: what `config.json` must say, and tensors that are checked before they are read.
+
+No pickle, no code: an artifact from a stranger can be damaged or wrong, never dangerous.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import Field, model_validator
+from safetensors import SafetensorError, safe_open
+
+from tinyset.config import Settings
+from tinyset.errors import UserError
+from tinyset.parameterizations import parameterization_class
+from tinyset.parameterizations.base import Parameterization
+from tinyset.storage import PRECISIONS, unpack
+
+FORMAT = 1
+TENSORS, CONFIG, CARD, PREVIEW = "condensed.safetensors", "config.json", "README.md", "preview.png"
+MOST_BYTES = 4 << 30  # of numbers in an artifact, checked before anything is allocated
+MOST_CONFIG_BYTES = 4 << 20
+
+
+class ArtifactConfig(Settings):
+    """`config.json`. Everything a user would otherwise have to guess."""
+
+    format: int = FORMAT
+    library: str = ""
+    kind: str
+    spec: dict[str, Any]
+    class_names: list[str] = Field(min_length=1, max_length=100_000)
+    image_shape: tuple[int, int, int]
+    pixel_range: tuple[float, float] = (0.0, 1.0)
+    mean: list[float]
+    std: list[float]
+    mirror: bool = True
+    precision: str = "float32"
+    protocol: str = "kfs-aug"
+    method: str = "kfs"
+    recipe: str | None = None
+    seed: int = 0
+    steps: int = 0
+    nominal_params_per_class: float
+    source: str = ""
+    source_fingerprint: str = ""
+    source_bytes: int = 0
+    source_images: int = 0
+    condense: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _sane(self) -> "ArtifactConfig":
+        if self.format != FORMAT:
+            raise ValueError(f"format {self.format} is not format {FORMAT}, the one this tinyset reads")
+        channels, height, width = self.image_shape
+        if not (1 <= channels <= 64 and 1 <= height <= 8192 and 1 <= width <= 8192):
+            raise ValueError(f"image_shape {self.image_shape} is out of bounds")
+        if len(self.mean) != channels or len(self.std) != channels or min(self.std) <= 0:
+            raise ValueError("mean and std need one number per channel, and std above 0")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision {self.precision!r} is not one of {', '.join(PRECISIONS)}")
+        return self
+
+
+def read_config(path: Path) -> ArtifactConfig:
+    try:
+        if path.stat().st_size > MOST_CONFIG_BYTES:
+            raise UserError(f"{path} is too large to be a condensed set's.")
+        values = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
+    except (ValueError, RecursionError):
+        raise UserError(f"{path} is not valid JSON.") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path} is not a JSON object.")
+    return ArtifactConfig.parse(values, str(path))
+
+
+def read_tensors(path: Path, config: ArtifactConfig) -> Parameterization:
+    """Shapes are compared with the config, and sizes bounded, before a tensor is read."""
+    try:
+        kind = parameterization_class(config.kind)
+        with safe_open(str(path), framework="pt") as file:
+            names = set(file.keys())
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+            if sum(math.prod(shape) for shape in shapes.values()) * 4 > MOST_BYTES:
+                raise UserError(f"{path} would need more than {MOST_BYTES >> 30} GiB of memory.")
+            _check_labels(path, config, file, shapes)
+            packed = {name: file.get_tensor(name) for name in names - {"labels"}}
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} is missing, truncated or not a safetensors file: {error}.") from None
+    tensors = unpack(packed)
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise UserError(f"{path}: the tensor {name!r} holds NaN or infinity.")
+    try:
+        made = kind.restore(config.spec, tensors)
+    except KeyError as error:
+        raise UserError(f"{path}: {error} is missing.") from None
+    except (RuntimeError, TypeError, ValueError, IndexError, OverflowError) as error:
+        raise UserError(f"{path} does not fit its {CONFIG}: {' '.join(str(error).split())[:200]}.") from None
+    if made.image_shape != config.image_shape or made.classes != len(config.class_names):
+        raise UserError(f"{path} does not fit its {CONFIG}: shapes or class counts differ.")
+    return made
+
+
+def _check_labels(path: Path, config: ArtifactConfig, file: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    units = config.spec.get("codes_per_class") or config.spec.get("counts")
+    if "labels" not in shapes:
+        raise UserError(f"{path}: 'labels' is missing.")
+    labels = file.get_tensor("labels")
+    good = isinstance(units, list) and all(isinstance(n, int) and 0 < n < 1 << 24 for n in units)
+    if not good or labels.ndim != 1 or labels.is_floating_point() or len(labels) != sum(units):
+        raise UserError(f"{path}: the labels do not fit its {CONFIG}.")
+    expected = torch.repeat_interleave(torch.arange(len(units)), torch.tensor(units))
+    if not torch.equal(labels.long(), expected):
+        raise UserError(f"{path}: the labels do not fit its {CONFIG}.")

@@ -1,0 +1,170 @@
+"""The embedding bank: mean embeddings of the real images of each class under K seeded random networks.
+
+    mu_{k,c} = 1/N_c sum_n g_k(x_{c,n})          g_k: the network of seed k
+
+Computed once, stored, reused by every later run on the same data; asking for more networks computes only the new ones.
+Networks are re-created from their seeds and checked against a stored hash of their weights.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tinyset.data.imageset import ImageSet
+from tinyset.engine import COMPILE_FROM_IMAGES, Embedder, even_chunk
+from tinyset.errors import RunError
+from tinyset.files import cache_dir, load_tree, lock, save_tree
+from tinyset.interrupts import Stop
+from tinyset.networks import build, reset, weights_hash
+from tinyset.progress import Progress, Silent
+from tinyset.rng import derive, generator
+
+SHARD = 64  # networks per file
+SAVE_EVERY_S = 20.0  # a killed build loses at most this much work; what is stored does not depend on it
+FORMAT = 1
+
+
+class Bank:
+    """The bank of one dataset under one kind of network. `embed` carries the network whose weights are swapped."""
+
+    def __init__(
+        self,
+        real: ImageSet,
+        network: str,
+        embed: Embedder,
+        *,
+        root: Path,
+        seed: int = 0,
+        real_per_class: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.real = real
+        self.embed = embed
+        self.seed = seed
+        self.progress = progress or Silent()
+        self.real_per_class = real_per_class
+        self.identity: dict[str, Any] = {
+            "format": FORMAT,
+            "data": real.fingerprint,
+            "stats": [list(v) for v in real.stats],
+            "network": network,
+            "seed": seed,
+            "real_per_class": real_per_class,
+            "dtype": str(embed.dtype),
+        }
+        self.folder = root / "banks" / f"{derive(0, repr(sorted(self.identity.items()))):016x}"
+        self._shards: dict[int, dict[str, Any]] = {}
+        self._checked: set[int] = set()
+
+    def load(self, k: int) -> torch.Tensor:
+        """Put the weights of network k into `embed` and return its class means, C x F."""
+        shard = self._shard(k // SHARD)
+        at = k % SHARD
+        reset(self.embed.network, generator(self.seed, "bank network", k))
+        if k not in self._checked:
+            if weights_hash(self.embed.network) != shard["hashes"][at]:
+                raise RunError(
+                    f"Network {k} of the bank {self.folder} was drawn with other weights than here (another torch or "
+                    "platform): delete that folder to compute it again."
+                )
+            self._checked.add(k)
+        return shard["means"][at].to(self.embed.device)
+
+    def size(self) -> int:
+        """How many networks are stored."""
+        count = 0
+        while self._path(count // SHARD).exists():
+            stored = len(self._shard(count // SHARD)["hashes"])
+            count += stored
+            if stored < SHARD:
+                break
+        return count
+
+    def ensure(self, networks: int, stop: Stop | None = None) -> int:
+        """Compute what is missing up to `networks`; returns how many are there (fewer where `stop` said so)."""
+        if (have := self.size()) >= networks:
+            return networks
+        guard = lock(self.folder / ".lock", wait=True, busy="")  # a second builder waits and then finds it done
+        try:
+            self._shards.clear()
+            have = self.size()
+            index, labels = self._rows()
+            self.progress.start("bank", networks)
+            saved = time.monotonic()
+            while have < networks and not (stop and stop.reason):
+                shard = self._shards.setdefault(have // SHARD, {"identity": self.identity, "means": [], "hashes": []})
+                began = time.monotonic()
+                reset(self.embed.network, generator(self.seed, "bank network", have))
+                shard["means"].append(self._means(index, labels))
+                shard["hashes"].append(weights_hash(self.embed.network))
+                have += 1
+                self.progress.update(have, images_per_s=len(index) / max(time.monotonic() - began, 1e-9))
+                if have % SHARD == 0 or have == networks or time.monotonic() - saved > SAVE_EVERY_S:
+                    save_tree(self._path((have - 1) // SHARD), shard)
+                    saved = time.monotonic()
+            if have % SHARD and have // SHARD in self._shards:
+                save_tree(self._path(have // SHARD), self._shards[have // SHARD])
+        finally:
+            guard.release()
+        return min(have, networks)
+
+    def _rows(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Indices of the images that are embedded, class after class, and their labels."""
+        chosen = []
+        for c, members in enumerate(self.real.by_class):
+            if self.real_per_class is not None and self.real_per_class < len(members):
+                order = torch.randperm(len(members), generator=generator(self.seed, "bank images", c))
+                members = members[order[: self.real_per_class].sort().values]
+            chosen.append(members)
+        index = torch.cat(chosen)
+        return index, self.real.labels[index]
+
+    @torch.no_grad()
+    def _means(self, index: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """One pass over the real images: class sums by a one-hot product per chunk, in float64 across chunks."""
+        classes = self.real.classes
+        sums: torch.Tensor | float = 0.0
+        for rows, of in zip(index.split(self.embed.chunk), labels.split(self.embed.chunk), strict=True):
+            embedding = self.embed(self.real.images[rows].to(self.embed.device))
+            onehot = torch.nn.functional.one_hot(of, classes).T.to(embedding)
+            sums = sums + (onehot @ embedding).double()
+        assert isinstance(sums, torch.Tensor)
+        counts = torch.bincount(labels, minlength=classes).to(sums)
+        return (sums / counts[:, None]).to(self.embed.dtype).cpu()
+
+    def _path(self, shard: int) -> Path:
+        return self.folder / f"shard-{shard:05d}.safetensors"
+
+    def _shard(self, number: int) -> dict[str, Any]:
+        if number not in self._shards:
+            path = self._path(number)
+            shard = load_tree(path, "bank file")
+            if shard.get("identity") != self.identity:
+                raise RunError(f"The bank file {path} belongs to other data or another network: delete it.")
+            self._shards[number] = shard
+        return self._shards[number]
+
+
+def open_bank(
+    real: ImageSet,
+    network: str,
+    *,
+    device: torch.device,
+    networks: int,
+    real_per_class: int | None = None,
+    progress: Progress | None = None,
+) -> Bank:
+    """A bank with an engine of its own, as the command line wants it."""
+    channels, height, width = real.image_shape
+    embedded = networks * sum(min(real_per_class or n, n) for n in real.counts)
+    embed = Embedder(
+        build(network, channels=channels, image_size=(height, width), classes=real.classes),
+        real.stats,
+        device=device,
+        chunk=even_chunk(1 << 20, real.image_shape),
+        compile=embedded >= COMPILE_FROM_IMAGES,
+        note=(progress or Silent()).note,
+    )
+    return Bank(real, network, embed, root=cache_dir(), real_per_class=real_per_class, progress=progress)

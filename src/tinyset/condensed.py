@@ -1,0 +1,256 @@
+"""`CondensedSet`: the artifact. A folder of kilobytes that is a torch `Dataset` of synthetic images.
+
+    condensed.safetensors   codes, decoders, labels (or pixels, tiles)
+    config.json             format version, shapes, names, normalisation, provenance: checked by `ArtifactConfig`
+    README.md, preview.png  for people
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save as safetensors_bytes
+from torch.utils.data import Dataset
+
+import tinyset
+from tinyset.artifact import CARD, CONFIG, FORMAT, PREVIEW, TENSORS, ArtifactConfig, read_config, read_tensors
+from tinyset.budget import overhead_percent
+from tinyset.errors import RunError, UserError
+from tinyset.files import META, write_atomic, write_json
+from tinyset.parameterizations.base import Parameterization
+from tinyset.pictures import grid, short
+from tinyset.protocols import protocol as named_protocol
+from tinyset.storage import PRECISIONS, pack, unpack
+from tinyset.training import Batches
+
+
+class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
+    """`ds[i]` is (float32 C x H x W in [0, 1], label); `ds.loader()` gives normalised, augmented training batches."""
+
+    def __init__(self, parameterization: Parameterization, config: ArtifactConfig, path: Path | None = None) -> None:
+        self.parameterization = parameterization.requires_grad_(False)
+        self.config = config
+        self.path = path
+        self._cache: tuple[int, torch.Tensor] | None = None
+
+    # -- what it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(self.config.class_names)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        return self.config.image_shape
+
+    @property
+    def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return tuple(self.config.mean), tuple(self.config.std)
+
+    @property
+    def mirror(self) -> bool:
+        return self.config.mirror
+
+    @property
+    def protocol(self) -> str:
+        return self.config.protocol
+
+    @property
+    def soft_labels(self) -> torch.Tensor | None:
+        soft = getattr(self.parameterization, "soft_labels", None)
+        return None if soft is None else soft.detach()
+
+    @cached_property
+    def labels(self) -> torch.Tensor:
+        counts = torch.tensor(self.parameterization.counts)
+        return torch.repeat_interleave(torch.arange(len(counts)), counts)
+
+    @property
+    def bytes(self) -> int:
+        """Size of `condensed.safetensors`."""
+        return len(self._serialized)
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self._serialized).hexdigest()
+
+    def ledger(self) -> dict[str, Any]:
+        """What is stored and what it costs, by the paper's count and in real bytes."""
+        made = self.parameterization
+        classes = made.classes
+        params = (sum(made.class_parameters(c) for c in range(classes)) + made.shared_parameters()) / classes
+        codes = self.config.spec.get("codes_per_class")
+        return {
+            "classes": classes,
+            "class_names": list(self.class_names),
+            "kind": self.config.kind,
+            "codes_per_class": _one_or_all(codes) if codes else None,
+            "decoders": self.config.spec.get("decoders"),
+            "synthetic_per_class": _one_or_all(made.counts),
+            "params_per_class": round(params, 4),
+            "overhead_percent": round(overhead_percent(params, self.config.nominal_params_per_class), 2),
+            "bytes": self.bytes,
+            "compression": round(self.config.source_bytes / self.bytes, 2) if self.config.source_bytes else None,
+        }
+
+    # -- a dataset ----------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return sum(self.parameterization.counts)
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"index {i} of {len(self)} synthetic images")
+        label = int(self.labels[i])
+        first = sum(self.parameterization.counts[:label])
+        if self._cache is None or self._cache[0] != label:  # a class is decoded when its first image is asked for
+            self._cache = (label, self.images(class_=label))
+        return self._cache[1][i % len(self) - first].clone(), label
+
+    @torch.no_grad()
+    def images(self, class_: int | str | None = None, decoder: int | None = None) -> torch.Tensor:
+        """Synthetic images of all classes or one, by all decoders or one, in [0, 1]."""
+        if class_ is None:
+            return torch.cat([self.images(c, decoder) for c in range(len(self.class_names))])
+        c = self.class_names.index(class_) if isinstance(class_, str) else class_
+        index = torch.arange(self.parameterization.counts[c])
+        if decoder is not None:
+            decoders = self.config.spec.get("decoders") or 1
+            if not 0 <= decoder < decoders:
+                raise UserError(f"There is no decoder {decoder}: the set has {decoders}.")
+            index = index[index % decoders == decoder]
+        return torch.cat([self.parameterization.decode(c, part) for part in index.split(1024)]).contiguous()
+
+    def decode(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """All synthetic images, float32 in [0, 1], and their labels."""
+        return self.images(), self.labels
+
+    def to(self, device: torch.device | str) -> "CondensedSet":
+        """Decode on this device from now on."""
+        self.parameterization.to(device)
+        self._cache = None
+        return self
+
+    def loader(
+        self, train: bool = True, batch_size: int = 256, epochs: int = 1, seed: int = 0
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Batches (normalised images, labels); with `train` shuffled and augmented as the artifact's protocol says.
+
+        The batches of evaluation itself, so that a plain torch loop reaches the recorded accuracy.
+        """
+        images, labels = self.decode()
+        targets = labels if self.soft_labels is None else self.soft_labels
+        if not train:
+            mean, std = (torch.tensor(v).view(1, -1, 1, 1).to(images) for v in self.normalisation)
+            for part, of in zip(images.split(batch_size), targets.split(batch_size), strict=True):
+                yield (part - mean) / std, of
+            return
+        recipe = named_protocol(self.protocol).model_copy(update={"batch": batch_size})
+        batches = Batches(images, targets, recipe, self.normalisation, self.mirror, seed)
+        for step in range(epochs * batches.per_epoch):
+            yield batches.at(step)
+
+    # -- variants -----------------------------------------------------------------------------------------------
+
+    def with_precision(self, precision: str) -> "CondensedSet":
+        """The same set with its numbers stored as float32, float16 or int8 (and rounded so)."""
+        if precision not in PRECISIONS:
+            raise UserError(f"Unknown precision {precision!r}: choose one of {', '.join(PRECISIONS)}.")
+        tensors = unpack(pack(self.parameterization.tensors(), precision))
+        restored = type(self.parameterization).restore(self.config.spec, tensors)
+        return CondensedSet(restored, self.config.model_copy(update={"precision": precision}))
+
+    # -- files --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _serialized(self) -> bytes:
+        tensors = pack({k: v.cpu() for k, v in self.parameterization.tensors().items()}, self.config.precision)
+        tensors["labels"] = self._unit_labels()
+        return safetensors_bytes(tensors, {META: json.dumps({"format": FORMAT})})
+
+    def _unit_labels(self) -> torch.Tensor:
+        """The class of each stored unit: of a code, or of an image where there are no codes."""
+        units = self.config.spec.get("codes_per_class") or self.parameterization.counts
+        return torch.repeat_interleave(torch.arange(len(units), dtype=torch.int32), torch.tensor(units))
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
+        """Write the folder at once: it is there complete or not at all."""
+        target = Path(path)
+        if target.exists() and any(target.iterdir() if target.is_dir() else [target]) and not overwrite:
+            raise UserError(f"{target} exists and is not empty: choose another place or overwrite it.")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            building = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+        except OSError as error:
+            raise RunError(f"Cannot write {target}: {error.strerror or error}.") from error
+        try:
+            write_atomic(building / TENSORS, self._serialized)
+            write_json(building / CONFIG, self.config.model_dump(mode="json"))
+            write_atomic(building / CARD, self._card())
+            self.preview().save(building / PREVIEW)
+            building.chmod(0o755)
+            if target.exists():
+                shutil.rmtree(target) if target.is_dir() else target.unlink()
+            building.rename(target)
+        except OSError as error:
+            raise RunError(f"Cannot write {target}: {error.strerror or error}.") from error
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+        self.path = target
+        return target
+
+    def preview(self) -> Any:
+        """Up to ten images of up to twenty classes."""
+        rows = []
+        for c, name in enumerate(self.class_names[:20]):
+            count = self.parameterization.counts[c]
+            index = torch.linspace(0, count - 1, min(10, count)).round().long()
+            with torch.no_grad():
+                rows.append((short(name), list(self.parameterization.decode(c, index))))
+        return grid(rows)
+
+    def _card(self) -> str:
+        ledger, config = self.ledger(), self.config
+        return (
+            f"# {config.source or 'A'} condensed set ({config.method})\n\n"
+            f"{len(self):,} synthetic images of {ledger['classes']} classes in {ledger['bytes']:,} bytes"
+            + (f", {ledger['compression']:,.0f}x smaller than the {config.source_images:,} images it stands for.\n\n" if config.source_bytes else ".\n\n")
+            + "```python\nimport tinyset\nds = tinyset.load(\"PATH\")          # a torch Dataset: ds[i] -> (float32 C x H x W in [0, 1], label)\n"
+            "for images, labels in ds.loader(epochs=200):  # normalised and augmented as recorded\n    ...\n```\n\n"
+            f"- method {config.method}, {config.steps} steps, seed {config.seed}, recipe {config.recipe}\n"
+            f"- pixels in [0, 1]; mean {config.mean}, std {config.std}; mirror images: {'yes' if config.mirror else 'no'}\n"
+            f"- evaluation protocol: {config.protocol}\n"
+            f"- stored numbers per class: {ledger['params_per_class']} ({ledger['overhead_percent']:+.2f} % of the budget), {config.precision}\n"
+            f"- source fingerprint: {config.source_fingerprint}\n- written by tinyset {config.library}\n"
+        )  # fmt: skip
+
+
+def _one_or_all(values: Any) -> int | list[int]:
+    return values[0] if len(set(values)) == 1 else list(values)
+
+
+def make_config(**values: Any) -> ArtifactConfig:
+    return ArtifactConfig(library=tinyset.__version__, **values)
+
+
+def load(path: str | os.PathLike[str]) -> CondensedSet:
+    """A condensed set from its folder, or a shipped one by name (`tinyset.load("cifar10-1")`)."""
+    folder = Path(path)
+    if not folder.exists() and os.sep not in str(path):
+        shipped = Path(str(resources.files("tinyset") / "shipped" / str(path)))
+        if (shipped / CONFIG).is_file():
+            folder = shipped
+    if not folder.exists():
+        raise UserError(f"There is no condensed set at {path}.")
+    if not folder.is_dir() or not (folder / CONFIG).is_file():
+        raise UserError(f"{path} is not a condensed set: it has no {CONFIG}.")
+    config = read_config(folder / CONFIG)
+    return CondensedSet(read_tensors(folder / TENSORS, config), config, folder)

@@ -1,0 +1,176 @@
+"""The one embedding engine: images in, embeddings out, gradients back to the images only.
+
+Channels-last, compiled once per shape, normalisation inside the graph, the network's weights swapped in place and never
+recompiled. The exact full-batch gradient of a class costs one pass where the activations fit the memory limit and two
+where they do not; decoded images and activations never exist for more than one chunk then.
+
+Legend: B images of a chunk, F features, n images of a group (all M D images of a class for a full batch).
+"""
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tinyset.errors import UserError
+from tinyset.machine import compiled, keep_memory
+from tinyset.parameterizations.base import Parameterization
+
+MOST_PER_CHUNK = 128  # images of 32x32 per forward pass; larger chunks only cost cache misses and memory
+COMPILE_FROM_IMAGES = 50_000  # compiling costs about 30 s: worth it from this many embedded images on
+Transform = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is known of one group of embeddings once all of them were seen."""
+
+    count: int
+    total: torch.Tensor  # F, float64: the sum over the group
+
+    @property
+    def mean(self) -> torch.Tensor:
+        return self.total / self.count
+
+
+# The gradient of the loss with respect to embeddings B x F of group g, given the summaries of all groups.
+Cotangent = Callable[[torch.Tensor, int, Sequence[Summary]], torch.Tensor]
+
+
+class Embedder:
+    """A frozen network as a function from pixels (uint8, or floats in [0, 1]) to features."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        stats: tuple[Sequence[float], Sequence[float]],
+        *,
+        device: torch.device,
+        chunk: int,
+        compile: bool = False,
+        dtype: torch.dtype = torch.float32,
+        note: Callable[[str], None] | None = None,
+    ) -> None:
+        if not hasattr(network, "features"):
+            raise UserError(f"{type(network).__name__} has no `features` method: it cannot be matched against.")
+        if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()):
+            raise UserError(
+                "A network with batch statistics gives an image an embedding that depends on its neighbours: "
+                "choose norm=instance, group, layer or none for matching."
+            )
+        keep_memory()
+        self.network = network.to(device, dtype, memory_format=torch.channels_last).eval().requires_grad_(False)
+        self.chunk = chunk
+        self.device = device
+        self.dtype = dtype
+        self._mean, self._scale = (torch.tensor(v, device=device, dtype=dtype).view(1, -1, 1, 1) for v in stats)
+        self._pad = compile  # a compiled graph wants one shape: short chunks are padded to it
+        self._forward = compiled(self._features, enabled=compile, note=note)
+
+    def _features(self, images: torch.Tensor) -> torch.Tensor:
+        if images.dtype == torch.uint8:
+            images = images.to(self.dtype) / 255
+        return self.network.features(self.normalised(images).contiguous(memory_format=torch.channels_last))  # type: ignore[operator]
+
+    def normalised(self, pixels: torch.Tensor) -> torch.Tensor:
+        return (pixels - self._mean) / self._scale
+
+    def pixels(self, normalised: torch.Tensor) -> torch.Tensor:
+        return normalised * self._scale + self._mean
+
+    def with_chunk(self, chunk: int) -> "Embedder":
+        """The same network (weights included) for chunks of another size."""
+        sibling = copy.copy(self)
+        sibling.chunk = chunk
+        return sibling
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """Features B x F of at most `chunk` images."""
+        count = len(images)
+        images = images.contiguous(memory_format=torch.channels_last)
+        if self._pad and count < self.chunk:
+            images = F.pad(images, (0, 0, 0, 0, 0, 0, 0, self.chunk - count))
+            images = images.contiguous(memory_format=torch.channels_last)
+        return self._forward(images)[:count]
+
+
+def even_chunk(count: int, image_shape: tuple[int, int, int], limit: int | None = None) -> int:
+    """The chunk size for groups of up to `count` images: a fixed rule of shapes, so that bytes are repeatable."""
+    most = limit or max(1, MOST_PER_CHUNK * 32 * 32 // (image_shape[1] * image_shape[2]))
+    return math.ceil(count / math.ceil(count / most))
+
+
+def activation_bytes(network: nn.Module, image_shape: tuple[int, int, int]) -> int:
+    """Bytes autograd keeps per image for the way back, counted on an eager pass."""
+    kept = 0
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal kept
+        kept += tensor.numel() * tensor.element_size()
+        return tensor
+
+    parameter = next(network.parameters())
+    images = torch.zeros(1, *image_shape, device=parameter.device, dtype=parameter.dtype, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        network.features(images)  # type: ignore[operator]
+    weights = sum(p.numel() * p.element_size() for p in network.parameters())
+    return max(kept - weights, 4 * math.prod(image_shape))
+
+
+def class_gradient(
+    embed: Embedder,
+    synthetic: Parameterization,
+    class_: int,
+    groups: Sequence[torch.Tensor],
+    cotangent: Cotangent,
+    *,
+    one_pass: bool,
+    transform: Transform | None = None,
+    through: Sequence[torch.Tensor] | None = None,
+) -> tuple[list[Summary], list[torch.Tensor]]:
+    """Summaries of the groups of a class, and the gradient of its loss for every parameter of `synthetic` (float64).
+
+    `groups`: indices of the class's synthetic images; the full batch is one group of all of them.
+    `through`: back-propagate through these indices instead (means still over `groups`); the cotangent does the scaling.
+    `transform`: an augmentation; being a fixed draw it acts alike in both passes.
+    """
+    parameters = [p for p in synthetic.parameters() if p.requires_grad]
+    gradients = [torch.zeros_like(p, dtype=torch.float64) for p in parameters]
+
+    def embeddings(index: torch.Tensor) -> torch.Tensor:
+        images = synthetic.decode(class_, index)
+        return embed(images if transform is None else transform(images))
+
+    keep_graph = one_pass and through is None
+    summaries, graphs = [], []
+    with torch.set_grad_enabled(keep_graph):
+        for g, group in enumerate(groups):
+            total: torch.Tensor | float = 0.0
+            for index in group.split(embed.chunk):
+                embedding = embeddings(index)
+                total = total + embedding.detach().sum(0, dtype=torch.float64)
+                if keep_graph:
+                    graphs.append((g, embedding))
+            assert isinstance(total, torch.Tensor)
+            summaries.append(Summary(len(group), total))
+
+    def backward(g: int, embedding: torch.Tensor) -> None:
+        direction = cotangent(embedding.detach(), g, summaries).to(embedding.dtype)
+        for gradient, part in zip(
+            gradients, torch.autograd.grad(embedding, parameters, direction.expand_as(embedding), allow_unused=True), strict=True
+        ):
+            if part is not None:
+                gradient += part
+
+    if keep_graph:
+        while graphs:  # popped, so that a chunk's activations are freed as soon as they are used
+            backward(*graphs.pop(0))
+    else:
+        for g, group in enumerate(groups if through is None else through):
+            for index in group.split(embed.chunk):
+                backward(g, embeddings(index))
+    return summaries, gradients

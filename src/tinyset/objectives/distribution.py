@@ -1,0 +1,173 @@
+"""Distribution matching: equation (1) of KFS (Lee et al. 2022), after DM (Zhao & Bilen 2023).
+
+    L(Theta, phi) = 1/C sum_c 1/2 | mu_c - 1/(D M) sum_{d,m} g(f(theta_{c,m}; phi_d)) |^2
+    mu_c          = 1/N sum_n g(x_{c,n})
+
+| symbol | here |
+|---|---|
+| g | `Embedder`: a network with random weights, another one each step |
+| mu_c | `means[c]`: from the bank (KFS), or of a sampled batch of real images (DM) |
+| f(theta_{c,m}; phi_d) | `synthetic.decode(c, index)` |
+
+The gradient with respect to every embedding of class c is the same vector, (mean - mu_c) / (C D M): means come first and
+back-propagation can go chunk by chunk.
+
+`batch = n` is the unbiased sampled step, beyond the paper: for A and B of n/2 images each, drawn *independently* from the grid,
+
+    E[ 1/2 (mean_A - mu) . (mean_B - mu) ] = 1/2 |mean - mu|^2,
+
+so its gradient is unbiased at the cost of a mini-batch. One sample used twice, the usual practice, has the bias of equation (2).
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+
+from tinyset.augment import Siamese
+from tinyset.bank import Bank
+from tinyset.config import Settings
+from tinyset.engine import (
+    Cotangent,
+    Embedder,
+    Summary,
+    Transform,
+    activation_bytes,
+    class_gradient,
+    even_chunk,
+)
+from tinyset.files import cache_dir
+from tinyset.networks import build, reset
+from tinyset.objectives.base import Losses, Objective
+from tinyset.parameterizations.base import Parameterization
+from tinyset.rng import generator
+
+
+class DistributionOptions(Settings):
+    real: Literal["bank", "batch"] = "bank"  # where the real means come from
+    networks: int = 100  # K: size of the bank
+    real_per_class: int | None = None  # real images behind a mean of the bank; None: all
+    batch: int | Literal["full"] = "full"  # synthetic images per class and step
+    sampling: Literal["pairs", "biased", "subset"] = "pairs"  # what a batch is: ours, the usual one, the paper's remedy
+    real_batch: int = 256  # real images per class behind a mean where real = batch
+    augment: str = "none"  # a siamese strategy, the same draw for real and synthetic (real = batch)
+    scale: Literal["mean", "sum"] = "mean"  # 1/C sum 1/2 |.|^2 (KFS) or sum |.|^2 (DM)
+
+
+class DistributionMatching(Objective):
+    Options = DistributionOptions
+    options: DistributionOptions
+
+    def prepare(self, synthetic: Parameterization) -> None:
+        context, options = self.context, self.options
+        channels, height, width = context.real.image_shape
+        network = build(context.network, channels=channels, image_size=(height, width), classes=context.real.classes)
+        largest = max(max(len(g) for g in self._groups(n, 0, c)[0]) for c, n in enumerate(synthetic.counts))
+        self.embed = Embedder(
+            network,
+            context.real.stats,
+            device=context.device,
+            chunk=even_chunk(largest, context.real.image_shape, context.chunk),
+            compile=context.compile,
+            dtype=next(synthetic.parameters()).dtype,
+            note=context.progress.note,
+        )
+        held = largest if options.batch == "full" else 2 * largest
+        self.one_pass = held * activation_bytes(network, context.real.image_shape) <= context.memory_limit_bytes
+        self.bank: Bank | None = None
+        if options.real == "bank":
+            self.bank = Bank(
+                context.real,
+                context.network,
+                self.embed.with_chunk(even_chunk(1 << 20, context.real.image_shape)),
+                root=cache_dir(),
+                real_per_class=options.real_per_class,
+                progress=context.progress,
+            )
+            self.networks = self.bank.ensure(options.networks, context.stop)
+
+    def step(self, synthetic: Parameterization, step: int) -> Losses:
+        means, transform = self._targets(step)
+        per_class = []
+        for c in range(synthetic.classes):
+            groups, through = self._groups(synthetic.counts[c], step, c)
+            summaries, gradients = class_gradient(
+                self.embed,
+                synthetic,
+                c,
+                groups,
+                self._cotangent(means[c].double(), len((through or groups)[0]), synthetic.classes),
+                one_pass=self.one_pass,
+                transform=transform,
+                through=through,
+            )
+            add_gradients(synthetic, gradients)
+            mu = means[c].double()
+            per_class.append((0.5 * (summaries[0].mean - mu) @ (summaries[-1].mean - mu)).item())
+        total = sum(per_class) / len(per_class) if self.options.scale == "mean" else 2 * sum(per_class)
+        return Losses(total, tuple(per_class))
+
+    def _cotangent(self, mu: torch.Tensor, count: int, classes: int) -> Cotangent:
+        """d L / d embedding for `count` embeddings that share the gradient of one class's mean."""
+        weight = 1 / classes if self.options.scale == "mean" else 2.0
+
+        def gradient(_: torch.Tensor, group: int, summaries: Sequence[Summary]) -> torch.Tensor:
+            # of a pair (A, B), A's embeddings see B's residual; a single group sees its own, twice
+            residual = summaries[len(summaries) - 1 - group].mean - mu
+            return weight * residual / (count * len(summaries))
+
+        return gradient
+
+    def _groups(self, count: int, step: int, class_: int) -> tuple[list[torch.Tensor], list[torch.Tensor] | None]:
+        """The samples of a class's grid at this step, and what to back-propagate through (None: the same)."""
+        batch, sampling = self.options.batch, self.options.sampling
+        everything = torch.arange(count)
+        if batch == "full" or batch >= 2 * count:
+            return [everything], None
+        draw = generator(self.context.seed, "synthetic sample", step, class_)
+        if sampling == "pairs":
+            half = max(1, batch // 2)
+            return [torch.randperm(count, generator=draw)[:half] for _ in range(2)], None
+        sample = torch.randperm(count, generator=draw)[:batch]
+        return ([sample], None) if sampling == "biased" else ([everything], [sample])
+
+    def _targets(self, step: int) -> tuple[torch.Tensor, Transform | None]:
+        """The real means C x F under this step's network, whose weights are now in `self.embed`."""
+        seed, real = self.context.seed, self.context.real
+        if self.bank is not None:
+            turn, at = divmod(step, self.networks)
+            order = torch.randperm(self.networks, generator=generator(seed, "network order", turn))
+            return self.bank.load(int(order[at])), None
+        reset(self.embed.network, generator(seed, "network", step))
+        transform = self._augmentation(step)
+        means = []
+        for c, members in enumerate(real.by_class):
+            order = torch.randperm(len(members), generator=generator(seed, "real sample", step, c))
+            images = real.images[members[order[: self.options.real_batch]]].to(self.context.device)
+            pixels = images.to(self.embed.dtype) / 255
+            means.append(self._mean_embedding(pixels if transform is None else transform(pixels)))
+        return torch.stack(means), transform
+
+    def _augmentation(self, step: int) -> Transform | None:
+        """One siamese draw per step, the same for real and synthetic images; it acts on normalised pixels."""
+        if self.options.augment == "none":
+            return None
+        siamese = Siamese(self.options.augment, mirror=self.context.mirror)
+        draw = siamese.draw(generator(self.context.seed, "augment", step))
+        embed = self.embed
+        return lambda pixels: embed.pixels(siamese.apply(embed.normalised(pixels), draw))
+
+    @torch.no_grad()
+    def _mean_embedding(self, images: torch.Tensor) -> torch.Tensor:
+        total = sum(self.embed(chunk).sum(0, dtype=torch.float64) for chunk in images.split(self.embed.chunk))
+        assert isinstance(total, torch.Tensor)
+        return total / len(images)
+
+
+def add_gradients(synthetic: Parameterization, gradients: Sequence[torch.Tensor]) -> None:
+    """Add float64 gradients to `.grad` of the parameters they belong to."""
+    parameters = [p for p in synthetic.parameters() if p.requires_grad]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        parameter.grad += gradient.to(parameter.dtype)

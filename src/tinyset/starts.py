@@ -1,0 +1,85 @@
+"""Step 0: the synthetic set a method starts from, of the size its budget allows."""
+
+import math
+from typing import Any
+
+import torch
+
+from tinyset.budget import NUMBER_BYTES, CodePlan, nominal_budget, plan_codes
+from tinyset.config import CondenseConfig
+from tinyset.data.imageset import ImageSet
+from tinyset.errors import UserError
+from tinyset.files import cache_dir
+from tinyset.parameterizations.base import Parameterization
+from tinyset.parameterizations.codes import create_codes
+from tinyset.progress import Progress
+from tinyset.rng import generator
+
+
+def plan(config: CondenseConfig, real: ImageSet) -> CodePlan | tuple[int, ...]:
+    """What will be stored: a plan of codes and decoders, or full-size images per class. Raises where nothing fits."""
+    shape, names = real.image_shape, real.class_names
+    nominal = nominal_values(config, real)
+    if config.parameterization == "codes":
+        return plan_codes(
+            nominal,
+            shape,
+            decoder=config.decoder,
+            decoders=config.decoders,
+            codes=config.codes,
+            code_channels=config.code_channels,
+            budget_bytes=config.budget_bytes,
+            storage=config.storage,
+        )
+    numbers = math.prod(shape)
+    counts = tuple(int(budget // numbers) for budget in nominal)
+    if min(counts) < 1:
+        raise UserError(f"The budget of {min(nominal)} numbers per class is too small for one image of {numbers} numbers.")
+    del names
+    return counts
+
+
+def nominal_values(config: CondenseConfig, real: ImageSet) -> tuple[int, ...]:
+    """The budget of each class in numbers."""
+    if config.budget_bytes is not None:
+        numbers = config.budget_bytes // NUMBER_BYTES[config.storage]
+        return (max(0, numbers // real.classes),) * real.classes
+    return nominal_budget(
+        real.class_names,
+        real.image_shape,
+        images_per_class=config.images_per_class,
+        params_per_class=config.params_per_class,
+    )
+
+
+def start(
+    config: CondenseConfig, real: ImageSet, sizes: Any, device: torch.device, progress: Progress
+) -> Parameterization:
+    """The parameterization at step 0."""
+    if config.parameterization == "codes":
+        return create_codes(
+            real,
+            sizes,
+            init=config.init or "real",
+            pretrain_steps=config.pretrain_steps,
+            pretrain_batch=config.pretrain_batch,
+            pretrain_rate=config.pretrain_rate,
+            noise=config.decoder_noise,
+            seed=config.seed,
+            device=device,
+            cache=cache_dir(),
+            progress=progress,
+        )
+    from tinyset.parameterizations.pixels import Pixels
+    from tinyset.parameterizations.tiles import Tiles
+
+    draw = generator(config.seed, "start")
+    if config.parameterization == "tiles":
+        return Tiles.create(real, sizes, config.init or "real", draw, factor=config.tile_factor).to(device)
+    made = Pixels.create(real, sizes, config.init or "real", draw)
+    if config.objective is None:
+        from tinyset.selection import select
+
+        index = select(config.method, real, sizes, seed=config.seed, network=config.network, device=device, progress=progress)
+        made.assign(real.images[index].float() / 255)
+    return made.to(device)
