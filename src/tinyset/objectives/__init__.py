@@ -1,1 +1,25 @@
+"""What synthetic images are asked to match, by name. A class is imported when it is asked for."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tinyset.errors import UserError
+
+if TYPE_CHECKING:
+    from tinyset.objectives.base import Objective
+
+OBJECTIVES: dict[str, str] = {
+    "distribution": "tinyset.objectives.distribution:DistributionMatching",
+    "gradient": "tinyset.objectives.gradient:GradientMatching",
+    "features": "tinyset.objectives.features:FeatureAlignment",
+    "trajectory": "tinyset.objectives.trajectory:TrajectoryMatching",
+    "kernel": "tinyset.objectives.kernel:KernelRegression",
+}
+
+
+def objective_class(name: str) -> type["Objective"]:
+    if name not in OBJECTIVES:
+        raise UserError(f"Unknown objective {name!r}: choose one of {', '.join(OBJECTIVES)}.")
+    module, _, attribute = OBJECTIVES[name].partition(":")
+    found: type[Objective] = getattr(import_module(module), attribute)
+    return found

@@ -1,0 +1,132 @@
+"""Gradient matching: DC (Zhao et al. 2021), DSA (Zhao & Bilen 2021) and IDC (Kim et al. 2022).
+
+    L(S) = sum_c D( grad_theta l(A(S_c); theta), grad_theta l(A(T_c); theta) )
+
+    D(g, h) = sum_layers sum_rows 1 - g_row . h_row / (|g_row| |h_row|)      cosine (DC, DSA)
+    D(g, h) = sum_layers |g_layer - h_layer|^2                                mse (IDC)
+
+| symbol | here |
+|---|---|
+| S_c, T_c | synthetic images of class c (all, or `synthetic_batch`), and `real_batch` real ones |
+| theta | `self.learner`: drawn anew every `outer` steps, trained by `inner` SGD steps between two image updates |
+| l | mean cross-entropy |
+| A | one siamese augmentation, the same draw for S_c and T_c |
+| layers | weights of two or more dimensions (`layers` = weights) or of convolutions only (conv); biases never |
+| rows | output units: row r of a weight is all that feeds output r |
+
+theta is trained on the synthetic set (DC, DSA) or on real images (IDC). One class at a time: its graph is freed
+before the next is built.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import nn
+
+from tinyset.augment import cutmix
+from tinyset.config import Settings
+from tinyset.objectives.base import Losses, Objective
+from tinyset.objectives.inputs import Inputs, add_gradient, learnables, make_network
+from tinyset.objectives.learner import Learner
+from tinyset.parameterizations.base import Parameterization
+
+Distance = Literal["cosine", "mse"]
+NO_ZERO = 1e-6  # added to the product of norms, as in the papers' code
+
+
+class GradientOptions(Settings):
+    distance: Distance = "cosine"
+    layers: Literal["weights", "conv"] = "weights"  # which gradients are compared
+    train_on: Literal["synthetic", "real"] = "synthetic"  # what theta is trained on between image updates
+    outer: int = Field(1, ge=1)  # image updates before theta is drawn anew
+    inner: int = Field(1, ge=0)  # SGD steps of theta between two image updates
+    real_batch: int = Field(256, ge=1)  # per class
+    synthetic_batch: int | None = Field(None, ge=1)  # per class; None: all
+    augment: str = "none"  # a siamese strategy such as color_crop_cutout_flip_scale_rotate
+    network_rate: float = Field(0.01, gt=0)
+    network_momentum: float = Field(0.0, ge=0, lt=1)
+    network_decay: float = Field(0.0, ge=0)
+    network_batch: int = Field(256, ge=1)  # images per SGD step of theta
+    network_cutmix: float = Field(0.0, ge=0, le=1)  # probability of CutMix in those steps
+
+
+class GradientMatching(Objective):
+    Options = GradientOptions
+    options: GradientOptions
+
+    def prepare(self, synthetic: Parameterization) -> None:
+        options = self.options
+        self.inputs = Inputs(self.context, synthetic)
+        self.learner = Learner(
+            make_network(self.context, synthetic),
+            rate=options.network_rate,
+            momentum=options.network_momentum,
+            decay=options.network_decay,
+        )
+
+    def step(self, synthetic: Parameterization, step: int) -> Losses:
+        self._advance_network(synthetic, step)
+        inputs, options = self.inputs, self.options
+        per_class = []
+        for c in range(synthetic.classes):
+            augment = inputs.siamese(options.augment, "augment", step, c)
+            real = augment(inputs.real_of_class(c, options.real_batch, "real", step))
+            wanted = self._gradient(real, inputs.one_hot(torch.full((len(real),), c)), create_graph=False)
+            index = inputs.synthetic_index(synthetic, c, options.synthetic_batch, "synthetic", step)
+            images = augment(inputs.normalise(synthetic.decode(c, index)))
+            gradient = self._gradient(images, synthetic.targets(c, index), create_graph=True)
+            loss = distance(gradient, wanted, options.distance)
+            add_gradient(loss, learnables(synthetic))
+            per_class.append(loss.item())
+        return Losses(sum(per_class), tuple(per_class))
+
+    def _gradient(self, images: torch.Tensor, targets: torch.Tensor, *, create_graph: bool) -> list[torch.Tensor]:
+        """grad_theta l, for the layers that are compared."""
+        weights = matched_weights(self.learner.network, self.options.layers)
+        loss = F.cross_entropy(self.learner.network(images), targets)
+        return list(torch.autograd.grad(loss, weights, create_graph=create_graph))
+
+    def _advance_network(self, synthetic: Parameterization, step: int) -> None:
+        """theta of this step. Training sees the images as the last update left them, hence before and not after it."""
+        options, inputs = self.options, self.inputs
+        episode, position = divmod(step, options.outer)
+        if position == 0:
+            self.learner.reset(inputs.draw("network", episode))
+            return
+        for i in range(options.inner):
+            with torch.no_grad():
+                if options.train_on == "real":
+                    images, targets = inputs.real_mixed(options.network_batch, "network batch", step, i)
+                else:
+                    images, targets = inputs.synthetic_mixed(synthetic, options.network_batch, "network batch", step, i)
+                images = inputs.siamese(options.augment, "network augment", step, i)(images)
+                if options.network_cutmix:
+                    draw = inputs.draw("network cutmix", step, i)
+                    images, targets = cutmix(images, targets, draw, options.network_cutmix)
+            self.learner.update(images, targets)
+
+    def state(self) -> dict[str, Any]:
+        return {"network": self.learner.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.learner.restore(state["network"])
+
+
+def matched_weights(network: nn.Module, layers: str) -> list[nn.Parameter]:
+    least = 4 if layers == "conv" else 2
+    return [weight for weight in network.parameters() if weight.ndim >= least]
+
+
+def distance(gradient: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor], kind: Distance) -> torch.Tensor:
+    """D(g, h), summed over layers."""
+    if kind == "mse":
+        return torch.stack([(g - h).square().sum() for g, h in zip(gradient, wanted, strict=True)]).sum()
+    total = []
+    for g, h in zip(gradient, wanted, strict=True):
+        g_rows, h_rows = g.flatten(1), h.flatten(1)
+        norms = g_rows.norm(dim=1) * h_rows.norm(dim=1)
+        total.append((1 - (g_rows * h_rows).sum(1) / (norms + NO_ZERO)).sum())
+    return torch.stack(total).sum()

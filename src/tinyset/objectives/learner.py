@@ -1,0 +1,47 @@
+"""A network that is trained a little between matching steps; its weights and momentum are part of the checkpoint."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tinyset.networks import reset
+
+
+class Learner:
+    """SGD:  v <- momentum v + (gradient + decay w),  w <- w - rate v."""
+
+    def __init__(self, network: nn.Module, *, rate: float, momentum: float = 0.0, decay: float = 0.0) -> None:
+        self.network = network
+        self.rate = rate
+        self.momentum = momentum
+        self.decay = decay
+        self.weights = dict(network.named_parameters())
+        self.velocity = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
+
+    def reset(self, generator: torch.Generator) -> None:
+        reset(self.network, generator)
+        for velocity in self.velocity.values():
+            velocity.zero_()
+
+    def update(self, images: torch.Tensor, targets: torch.Tensor) -> float:
+        """One step on the cross-entropy of a batch; returns the loss."""
+        loss = F.cross_entropy(self.network(images), targets)
+        gradients = torch.autograd.grad(loss, list(self.weights.values()))
+        with torch.no_grad():
+            for (name, weight), gradient in zip(self.weights.items(), gradients, strict=True):
+                velocity = self.velocity[name].mul_(self.momentum).add_(gradient).add_(weight, alpha=self.decay)
+                weight.sub_(velocity, alpha=self.rate)
+        return loss.item()
+
+    def state(self) -> dict[str, Any]:
+        weights = {name: weight.detach().clone() for name, weight in self.weights.items()}
+        return {"weights": weights, "velocity": {name: v.clone() for name, v in self.velocity.items()}}
+
+    @torch.no_grad()
+    def restore(self, state: Mapping[str, Any]) -> None:
+        for name, weight in self.weights.items():
+            weight.copy_(state["weights"][name])
+            self.velocity[name].copy_(state["velocity"][name])
