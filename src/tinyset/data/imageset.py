@@ -71,9 +71,9 @@ class ImageSet:
         if self.known_fingerprint is not None:
             return self.known_fingerprint
         digest = hashlib.sha256(repr((tuple(self.images.shape), self.class_names)).encode())
-        digest.update(self.labels.to(torch.int64).contiguous().numpy())
+        digest.update(memoryview(self.labels.to(torch.int64).contiguous().numpy()))
         for chunk in self.images.split(CHUNK):
-            digest.update(chunk.contiguous().numpy())
+            digest.update(memoryview(chunk.contiguous().numpy()))
         return digest.hexdigest()
 
     def subset(self, index: torch.Tensor) -> "ImageSet":

@@ -1,8 +1,8 @@
 """The embedded default: photograph-like house-number digits, drawn by this file. No download, no fonts.
 
-Classes "0".."9", 32 x 32 RGB. A scene is a wall (gradient, noise at several scales, stripes), a plate or none, a number of one
-to three digits in one style under one perspective, with shadow, light, blur and sensor noise; the digit in the middle
-is the label, its neighbours are cut by the edge. 12,000 images take about 2 s on one core.
+Classes "0".."9", 32 x 32 RGB. A scene is a wall (clouds, grain, stripes) and a number of one to three digits in one style,
+seen in perspective, with shadow, light, blur and sensor noise; the digit in the middle is the label, its neighbours are
+cut by the edge. 12,000 images take 3.4 s on one core of the machine it was written on.
 """
 
 import torch
@@ -30,7 +30,7 @@ def streetdigits(seed: int = 0, train: int = 10_000, test: int = 2_000) -> Split
     )  # the same bytes for any --threads; and small operations on busy cores were 6x slower with two
     try:
         fields = glyphs.atlas(VARIANTS, rng.generator(seed, "streetdigits", "atlas"))
-        sets = [_split(fields, seed, split, count) for split, count in (("train", train), ("test", test))]
+        sets = _split(fields, seed, "train", train), _split(fields, seed, "test", test)
     finally:
         torch.set_num_threads(threads)
     return Splits("streetdigits", *sets, mirror=False)
