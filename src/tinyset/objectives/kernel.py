@@ -35,6 +35,7 @@ from tinyset.objectives.inputs import Inputs, add_gradient, learnables, make_net
 from tinyset.objectives.moments import Moment, Moments
 from tinyset.objectives.ntk import directions, tangents
 from tinyset.parameterizations.base import Parameterization
+from tinyset.parameterizations.labels import learn_labels
 
 Feature = Callable[[torch.Tensor], torch.Tensor]  # normalised images -> phi, B x F
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # phi(s), y_s -> L
@@ -49,6 +50,7 @@ class KernelOptions(Settings):
     networks: int | None = Field(None, ge=1)  # how many random networks take turns; None: another one each step
     synthetic_batch: int | None = Field(None, ge=1)  # n of a step; None: all
     regularisation: float = Field(1e-6, gt=0)
+    learn_labels: bool = False
     outputs: Literal["one", "all"] = "one"  # of the network, behind the ntk
     augment: str = "none"
 
@@ -59,6 +61,8 @@ class KernelRegression(Objective):
 
     def prepare(self, synthetic: Parameterization) -> None:
         context, options = self.context, self.options
+        if options.learn_labels:
+            learn_labels(synthetic)
         self.inputs = Inputs(context, synthetic)
         self.network = make_network(context, synthetic, needs="features" if options.kernel == "features" else None)
         self.network.requires_grad_(False)

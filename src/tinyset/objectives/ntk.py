@@ -23,7 +23,7 @@ def directions(classes: int, generator: torch.Generator | None, like: torch.Tens
         chosen = torch.eye(classes)
     else:
         chosen = torch.randint(2, (1, classes), generator=generator) * 2.0 - 1
-    return (chosen / classes**0.5).to(like)
+    return chosen.to(like) / classes**0.5
 
 
 def tangents(
