@@ -44,14 +44,15 @@ def from_dataset(dataset: MapDataset) -> ImageSet:
         raise UserError(
             f"The dataset holds images of {len(sizes)} shapes ({some}): resize them to one in its transform."
         )
+    return from_arrays(torch.stack(images), labels, _own_names(dataset, labels))
+
+
+def _own_names(dataset: MapDataset, labels: list[Any]) -> list[str] | None:
+    """The dataset's `classes`, where every one of them has images and every label has a name."""
     names = getattr(dataset, "classes", None)
-    usable = isinstance(names, list | tuple) and all(isinstance(label, int) for label in labels)
-    return from_arrays(torch.stack(images), labels, _used_names(names, labels) if usable else None)
-
-
-def _used_names(names: Any, labels: list[int]) -> list[str] | None:
-    """The dataset's own names, where every one of them has images and every label has a name."""
-    return [str(name) for name in names] if set(labels) == set(range(len(names))) else None
+    if not isinstance(names, list | tuple) or set(labels) != set(range(len(names))):
+        return None
+    return [str(name) for name in names]
 
 
 def _pair(item: Any) -> tuple[Any, Any]:

@@ -52,7 +52,7 @@ def _hashes(images: torch.Tensor) -> np.ndarray:
     at = 0
     for chunk in images.split(CHUNK):
         for image in chunk.numpy():
-            digest = hashlib.blake2b(np.ascontiguousarray(image), digest_size=8).digest()
+            digest = hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=8).digest()
             result[at] = int.from_bytes(digest, "little")
             at += 1
     return result

@@ -71,9 +71,9 @@ class ImageSet:
         if self.known_fingerprint is not None:
             return self.known_fingerprint
         digest = hashlib.sha256(repr((tuple(self.images.shape), self.class_names)).encode())
-        digest.update(memoryview(self.labels.to(torch.int64).contiguous().numpy()))
+        digest.update(self.labels.to(torch.int64).contiguous().numpy().data)
         for chunk in self.images.split(CHUNK):
-            digest.update(memoryview(chunk.contiguous().numpy()))
+            digest.update(chunk.contiguous().numpy().data)
         return digest.hexdigest()
 
     def subset(self, index: torch.Tensor) -> "ImageSet":

@@ -7,10 +7,17 @@ from typing import Any
 
 from tinyset.data.arrays import MapDataset, encode_labels, from_arrays, from_dataset
 from tinyset.data.checks import check, duplicates_note, with_holdout
+from tinyset.data.cifar import cifar10, cifar100
+from tinyset.data.folder import load_folder
 from tinyset.data.imageset import ImageSet, Splits
+from tinyset.data.mnist import fashionmnist, mnist
+from tinyset.data.npz import load_npz
+from tinyset.data.parquet import is_dataset_dir, load_parquet
 from tinyset.data.request import Request, Size, parse_image_size
 from tinyset.data.resize import resized
 from tinyset.data.streetdigits import streetdigits
+from tinyset.data.svhn import svhn
+from tinyset.data.tinyimagenet import tinyimagenet
 from tinyset.errors import UserError
 from tinyset.files import cache_dir
 from tinyset.progress import Progress, Silent
@@ -19,7 +26,14 @@ Loader = Callable[[Request], Splits]
 
 BENCHMARKS: dict[str, Loader] = {
     "streetdigits": lambda request: streetdigits(),
+    "cifar10": cifar10,
+    "cifar100": cifar100,
+    "svhn": svhn,
+    "tinyimagenet": tinyimagenet,
+    "mnist": mnist,
+    "fashionmnist": fashionmnist,
 }
+FILES: dict[str, Loader] = {".npz": load_npz, ".parquet": load_parquet}
 
 
 def load_images(
@@ -56,8 +70,20 @@ def load_images(
 
 
 def _named(request: Request) -> Splits:
-    if request.source in BENCHMARKS:
-        return with_holdout(BENCHMARKS[request.source](request), request.holdout, request.seed)
+    loader = BENCHMARKS.get(request.source) or _path_loader(request)
+    if loader is load_folder:  # it holds out files before they are decoded
+        return load_folder(request)
+    return with_holdout(loader(request), request.holdout, request.seed)
+
+
+def _path_loader(request: Request) -> Loader:
+    path = Path(request.source)
+    if path.is_dir():
+        return load_parquet if is_dataset_dir(path) else load_folder
+    if path.is_file():
+        if loader := FILES.get(path.suffix.lower()):
+            return loader
+        raise UserError(f"{path} is neither a folder nor one of {', '.join(FILES)}.")
     raise UserError(
         f"Unknown source {request.source!r}: choose one of {', '.join(BENCHMARKS)}, or the path of a folder of class "
         "folders, a .npz, a .parquet or a Hugging Face dataset directory."

@@ -36,3 +36,8 @@ def parse_image_size(size: Size | None) -> tuple[int, int] | None:
     if not (4 <= height <= MAX_SIDE and 4 <= width <= MAX_SIDE):
         raise UserError(f"--image-size {height}x{width} must lie between 4 and {MAX_SIDE}.")
     return height, width
+
+
+def not_here(name: str, data_dir: Path) -> UserError:
+    """The error for a benchmark whose files are not in the data folder."""
+    return UserError(f"{name} is not in {data_dir}: run `tinyset data fetch {name}`, or point --data-dir to its files.")

@@ -1,8 +1,9 @@
 """The embedded default: photograph-like house-number digits, drawn by this file. No download, no fonts.
 
-Classes "0".."9", 32 x 32 RGB. A scene is a wall (clouds, grain, stripes) and a number of one to three digits in one style,
-seen in perspective, with shadow, light, blur and sensor noise; the digit in the middle is the label, its neighbours are
-cut by the edge. 12,000 images take 3.4 s on one core of the machine it was written on.
+Classes "0".."9", 32 x 32 RGB. A scene is a wall (clouds, grain, stripes) and a number of one to three digits in one
+style, seen in perspective, with shadow, light, blur and sensor noise; the digit in the middle is the label, its
+neighbours are cut by the edge. 12,000 images take 3.4 s on one core; a ConvNet-3 of width 48 trained on them for 500
+steps of 128 reaches 97 % on the test split, trained on one random image per class 15-17 % (three draws).
 """
 
 import torch
