@@ -29,7 +29,6 @@ from tinyset.protocols import Protocol
 from tinyset.rng import generator
 
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
-Probe = Callable[[int, nn.Module], None]  # called with (steps done, network) at the steps asked for
 
 CHECKPOINT_EVERY_S = 5.0  # a checkpoint of a large network takes tenths of a second; a resume repeats at most this
 LOOK_EVERY = 20  # steps between looks at the loss: each look waits for the device
@@ -40,7 +39,10 @@ PREDICT_BATCH = 512
 class TrainedStats:
     steps: int
     images_seen: int
-    seconds: float  # of training, over all resumed parts
+    seconds: float  # of training, over all resumed parts; probes not counted
+
+
+Probe = Callable[[TrainedStats, nn.Module], None]  # called with (what it took so far, the network)
 
 
 def train(
@@ -64,8 +66,8 @@ def train(
     """Train `network` in place, from the weights it has.
 
     `images`: uint8, or float in [0, 1]; `labels`: int64 (N) or soft targets (N x C). `at_steps` measures along the way:
-    {1000: probe} calls `probe(1000, network)` after 1000 steps. A `stop` ends the training with `Interrupted`, after
-    its checkpoint.
+    {1000: probe} calls `probe(stats so far, network)` after 1000 steps. A `stop` ends the training with `Interrupted`,
+    after its checkpoint.
     """
     progress, device = progress or Silent(), torch.device(device)
     if device.type == "cpu":
@@ -98,13 +100,13 @@ def train(
             _look(float(loss.detach()), state.step, task, progress)
         state.seconds += time.monotonic() - began
         if at_steps is not None and state.step in at_steps:
-            at_steps[state.step](state.step, network)
+            at_steps[state.step](state.stats(), network)
         epoch_over = state.step % batches.per_epoch == 0
         if checkpoint is not None and epoch_over and time.monotonic() - saved >= checkpoint_every_s:
             state.save(checkpoint)
             saved = time.monotonic()
     network.zero_grad(set_to_none=True)
-    return TrainedStats(state.step, state.images_seen, state.seconds)
+    return state.stats()
 
 
 @torch.no_grad()
@@ -233,6 +235,9 @@ class _State:
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
         self.images_seen += images
+
+    def stats(self) -> TrainedStats:
+        return TrainedStats(self.step, self.images_seen, self.seconds)
 
     def save(self, path: Path) -> None:
         momentum = [self.optimizer.state[p].get("momentum_buffer") for p in self.parameters]

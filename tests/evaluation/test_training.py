@@ -109,7 +109,7 @@ def test_killed_after_an_epoch_and_resumed(tmp_path: Path) -> None:
     class Killed(BaseException):
         pass
 
-    def kill(_step: int, _network: torch.nn.Module) -> None:
+    def kill(_stats: TrainedStats, _network: torch.nn.Module) -> None:
         raise Killed
 
     path = tmp_path / "training.safetensors"
@@ -131,8 +131,8 @@ def test_a_foreign_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_probes_see_the_network_along_the_way_and_do_not_change_it() -> None:
     seen = []
 
-    def probe(step: int, network: torch.nn.Module) -> None:
-        seen.append((step, predict(network, _data()[0], normalisation=STATS)))
+    def probe(stats: TrainedStats, network: torch.nn.Module) -> None:
+        seen.append((stats.steps, predict(network, _data()[0], normalisation=STATS)))
 
     plain, probed = _network(), _network()
     _train(plain)

@@ -1,6 +1,6 @@
-"""Networks by name: `build("convnet3", ...)`, `build("convnet3:width=64,norm=batch", ...)`, `build("package.module:factory", ...)`."""
+"""Networks by name: `convnet3`, `resnet18:norm=batch`, `package.module:factory`."""
 
 from tinyset.networks.base import Network, reset, weights_hash
-from tinyset.networks.registry import build, list_networks
+from tinyset.networks.registry import build, identity, list_networks, redraw
 
-__all__ = ["Network", "build", "list_networks", "reset", "weights_hash"]
+__all__ = ["Network", "build", "identity", "list_networks", "redraw", "reset", "weights_hash"]

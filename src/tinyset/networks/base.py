@@ -2,13 +2,14 @@
 
 import hashlib
 import math
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import nn
 
 
 class Network(nn.Module):
-    """A classifier made of `features` (B x F, what distribution matching calls the embedding) and a linear `classifier`."""
+    """A classifier: `features` (B x F, what distribution matching calls the embedding) and a linear `classifier`."""
 
     classifier: nn.Module
 
@@ -21,6 +22,13 @@ class Network(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.classifier(self.features(images))
+
+
+@runtime_checkable
+class Redrawable(Protocol):
+    """A module with parameters that `reset` would not know."""
+
+    def reset_from(self, generator: torch.Generator) -> None: ...
 
 
 @torch.no_grad()
@@ -39,7 +47,7 @@ def reset(network: nn.Module, generator: torch.Generator) -> None:
                 module.bias.fill_(0)
             if isinstance(module, nn.BatchNorm2d):
                 module.reset_running_stats()
-        elif hasattr(module, "reset_from"):  # parameters of our own modules: positions, class tokens
+        elif isinstance(module, Redrawable):  # parameters of our own modules: positions, class tokens
             module.reset_from(generator)
 
 

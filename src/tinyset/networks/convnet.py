@@ -4,6 +4,8 @@ Each block: 3x3 convolution (pad 1) -> norm -> activation -> 2x2 pooling; then a
 "Instance norm" is GroupNorm with one channel per group, affine.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -11,7 +13,12 @@ from tinyset.errors import UserError
 from tinyset.networks.base import Network
 
 NORMS = ("instance", "batch", "group", "layer", "none")
-ACTIVATIONS = {"relu": nn.ReLU, "leakyrelu": lambda: nn.LeakyReLU(0.01), "sigmoid": nn.Sigmoid, "swish": nn.SiLU}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "leakyrelu": lambda: nn.LeakyReLU(0.01),
+    "sigmoid": nn.Sigmoid,
+    "swish": nn.SiLU,
+}
 POOLINGS = ("avg", "max", "none")
 
 

@@ -1,16 +1,22 @@
 """From a name on the command line to a network."""
 
 import importlib
+import inspect
+import os
 import re
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from tinyset.errors import UserError
+from tinyset.files import sha256_file
+from tinyset.networks.base import reset
 from tinyset.networks.convnet import ConvNet
-from tinyset.rng import seeded_globals
+from tinyset.rng import generator, seeded_globals
 
 Factory = Callable[..., nn.Module]
 
@@ -21,8 +27,8 @@ def list_networks() -> list[str]:
     return [f"convnet{depth}" for depth in range(1, 6)] + sorted(set(NETWORKS) - {"convnet"})
 
 
-def build(spec: str, *, channels: int, image_size: tuple[int, int], classes: int) -> nn.Module:
-    """The network `spec` names, with weights still to be drawn by `reset` (a user's factory: drawn under seed 0)."""
+def build(spec: str, *, channels: int, image_size: tuple[int, int], classes: int, seed: int = 0) -> nn.Module:
+    """The network `spec` names, with weights still to be drawn by `reset` (a user's factory: drawn under `seed`)."""
     name, options = _parse(spec)
     shape: dict[str, Any] = {"channels": channels, "image_size": image_size, "classes": classes}
     if name in NETWORKS:
@@ -32,12 +38,37 @@ def build(spec: str, *, channels: int, image_size: tuple[int, int], classes: int
             raise UserError(f"The network {spec!r} does not take these options: {error}.") from error
     factory = _user_factory(spec)
     try:
-        with seeded_globals(0, "factory", spec):
+        with seeded_globals(seed, "factory"):
             network = factory(**shape)
     except TypeError as error:
         raise UserError(f"{spec} must be callable as factory(channels=, image_size=, classes=): {error}.") from error
     _check_logits(spec, network, channels, image_size, classes)
     return network
+
+
+def redraw(
+    network: nn.Module, spec: str, seed: int, *, channels: int, image_size: tuple[int, int], classes: int
+) -> None:
+    """New weights for a network of `build`, in place: what was compiled for it stays.
+
+    `reset` knows our modules; a user's factory is called again under the seed, whatever its modules are.
+    """
+    if _parse(spec)[0] in NETWORKS:
+        reset(network, generator(seed, "weights"))
+    else:
+        fresh = build(spec, channels=channels, image_size=image_size, classes=classes, seed=seed)
+        network.load_state_dict(fresh.state_dict())
+
+
+def identity(spec: str) -> str:
+    """`spec`, and for a user's factory a hash of its source file: an edited network is another network."""
+    if _parse(spec)[0] in NETWORKS:
+        return spec
+    try:
+        source = inspect.getsourcefile(inspect.unwrap(_user_factory(spec)))
+    except TypeError:  # neither a function nor a class
+        source = None
+    return f"{spec}@{sha256_file(Path(source))[:16]}" if source and Path(source).exists() else spec
 
 
 def _parse(spec: str) -> tuple[str, dict[str, Any]]:
@@ -50,8 +81,17 @@ def _parse(spec: str) -> tuple[str, dict[str, Any]]:
             key, equals, value = item.partition("=")
             if not equals:
                 raise UserError(f"Write network options as key=value, not {item!r} in {spec!r}.")
-            options[key.strip()] = int(value) if value.strip().lstrip("-").isdigit() else value.strip()
+            options[key.strip()] = _value(value.strip())
     return name, options
+
+
+def _value(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
 
 
 def _user_factory(spec: str) -> Factory:
@@ -60,6 +100,8 @@ def _user_factory(spec: str) -> Factory:
         raise UserError(
             f"Unknown network {spec!r}: choose one of {', '.join(list_networks())}, or give package.module:factory."
         )
+    if os.getcwd() not in sys.path:  # a file beside the user: `python -m` would find it, a console script does not
+        sys.path.append(os.getcwd())
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
@@ -77,8 +119,15 @@ def _check_logits(spec: str, network: nn.Module, channels: int, image_size: tupl
     try:
         logits = network.eval()(torch.zeros(2, channels, *image_size))
     except Exception as error:
-        raise UserError(f"The network of {spec} fails on a {channels}x{image_size[0]}x{image_size[1]} image: {error}.") from error
+        raise UserError(
+            f"The network of {spec} fails on a {channels}x{image_size[0]}x{image_size[1]} image: "
+            f"{' '.join(str(error).split())[:200].rstrip('.')}."
+        ) from error
     finally:
         network.train(was_training)
+    if not isinstance(logits, torch.Tensor):
+        raise UserError(f"The network of {spec} must give a tensor of logits, not a {type(logits).__name__}.")
     if tuple(logits.shape) != (2, classes):
-        raise UserError(f"The network of {spec} must give logits of shape (batch, {classes}), not {tuple(logits.shape)}.")
+        raise UserError(
+            f"The network of {spec} must give logits of shape (batch, {classes}), not {tuple(logits.shape)}."
+        )

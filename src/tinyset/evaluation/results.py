@@ -1,0 +1,108 @@
+"""`results.jsonl`: one line per finished measurement, kept with the artifact, never computed twice."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+import tinyset
+from tinyset.condensed import CondensedSet
+from tinyset.config import Settings
+from tinyset.errors import RunError, UserError
+from tinyset.files import cache_dir, lock, write_atomic
+
+MOST_BYTES = 256 << 20  # of a results file: more is not ours
+
+
+class Record(Settings):
+    """One measurement: a network trained from one seed, tested once."""
+
+    key: str
+    set: str
+    network: str
+    protocol: str
+    seed: int
+    step: int = Field(ge=0)
+    corruption: str = "clean"
+    confusion: list[list[int]]
+    images: int  # in the training set
+    bytes: int  # of the training set
+    train_steps: int  # until this measurement
+    images_seen: int
+    seconds: float  # of training
+    made: dict[str, Any] = {}
+
+
+def record_key(identity: dict[str, Any]) -> str:
+    """A hash of everything that determines the number."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
+
+
+class Results:
+    """A results file; `shared` is a second one that baselines are also looked up in: many artifacts have the same."""
+
+    def __init__(self, path: Path, shared: Path | None = None) -> None:
+        self.path, self.shared = path, shared
+        self._records = _read(shared) if shared is not None else {}
+        self._records.update(_read(path))
+
+    def find(self, key: str) -> Record | None:
+        return self._records.get(key)
+
+    def refresh(self) -> None:
+        """See what another process has finished meanwhile."""
+        for path in (self.shared, self.path):
+            if path is not None:
+                self._records.update(_read(path))
+
+    def add(self, record: Record, *, shared: bool = False) -> None:
+        self._records[record.key] = record
+        _append(self.path, record)
+        if shared and self.shared is not None:
+            _append(self.shared, record)
+
+
+def default_path(artifact: CondensedSet) -> Path:
+    """Inside the artifact's folder; in the cache for one that is shipped, read-only or was never saved."""
+    folder = artifact.path
+    package = Path(tinyset.__file__).parent
+    if folder is not None and os.access(folder, os.W_OK) and package not in folder.resolve().parents:
+        return folder / "results.jsonl"
+    return cache_dir() / "results" / f"{artifact.fingerprint[:32]}.jsonl"
+
+
+def baselines_path(data_fingerprint: str) -> Path:
+    return cache_dir() / "results" / f"baselines-{data_fingerprint[:32]}.jsonl"
+
+
+def _append(path: Path, record: Record) -> None:
+    """The whole file is written again and renamed, under a lock: no reader or kill ever sees half a line."""
+    name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
+    guard = lock(cache_dir() / "locks" / f"{name}.lock", wait=True, busy="")
+    try:
+        lines = {**_read(path), record.key: record}
+        write_atomic(path, "".join(line.model_dump_json() + "\n" for line in lines.values()))
+    finally:
+        guard.release()
+
+
+def _read(path: Path) -> dict[str, Record]:
+    if not path.exists():
+        return {}
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise RunError(f"{path} is too large to be a results file: move it away.")
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"Cannot read {path}: {error}.") from None
+    records = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            record = Record.parse(json.loads(line), "")
+        except (ValueError, TypeError, RecursionError, UserError):
+            raise RunError(f"{path}, line {number} is damaged: remove the line and run again.") from None
+        records[record.key] = record
+    return records
