@@ -18,7 +18,7 @@ from tinyset.files import load_tree, lock, save_tree
 from tinyset.interrupts import Interrupted, Stop
 from tinyset.networks import reset
 from tinyset.objectives.base import Context
-from tinyset.objectives.learner import Learner
+from tinyset.objectives.learner import Learner, compiled_loss
 from tinyset.rng import derive, generator
 
 FORMAT = 1
@@ -40,7 +40,7 @@ class Experts:
         root: Path,
     ) -> None:
         self.context = context
-        self.learner = Learner(network, rate=rate)
+        self.learner = Learner(network, rate=rate, loss=compiled_loss(context))
         self.batch = batch
         self.epoch_steps = epoch_steps
         self.augment = augment
@@ -116,7 +116,8 @@ class Experts:
         real, device = self.context.real, self.context.device
         mean, std = (torch.tensor(v, device=device, dtype=self.dtype).view(1, -1, 1, 1) for v in real.stats)
         order = torch.randperm(len(real), generator=generator(self.seed, "expert order", expert, epoch))
-        for i, index in enumerate(order.split(self.batch)[: self.epoch_steps]):
+        whole = max(1, len(real) // self.batch)  # batches of one shape; the rest waits for the next shuffle
+        for i, index in enumerate(order.split(self.batch)[: min(whole, self.epoch_steps or whole)]):
             if stop.reason:
                 return False
             images = (real.images[index].to(device, self.dtype) / 255 - mean) / std

@@ -24,8 +24,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from pydantic import Field
+from torch import nn
 
 from tinyset.config import Settings
+from tinyset.machine import compiled
 from tinyset.objectives.base import Losses, Objective
 from tinyset.objectives.inputs import Inputs, Transform, add_gradient, learnables, make_network
 from tinyset.objectives.learner import Learner
@@ -57,6 +59,7 @@ class FeatureAlignment(Objective):
         self.inputs = Inputs(self.context, synthetic)
         network = make_network(self.context, synthetic, needs="blocks")
         self.learner = Learner(network, rate=self.options.network_rate)
+        self.real_blocks = compiled(_blocks, enabled=self.context.compile, note=self.context.progress.note)
         self.accuracies: list[float] = []  # of this network, one per image update
 
     def step(self, synthetic: Parameterization, step: int) -> Losses:
@@ -81,7 +84,8 @@ class FeatureAlignment(Objective):
         self, synthetic: Parameterization, class_: int, index: torch.Tensor, augment: Transform
     ) -> list[torch.Tensor]:
         """m_l(A S_c) for every block l."""
-        return self._block_means(augment(self.inputs.normalise(synthetic.decode(class_, index))))[0]
+        images = augment(self.inputs.normalise(synthetic.decode(class_, index)))
+        return [block.mean(0) for block in _blocks(self.learner.network, images)]
 
     @torch.no_grad()
     def _real(
@@ -91,15 +95,11 @@ class FeatureAlignment(Objective):
         means, features = [], []
         for c, transform in enumerate(augment):
             images = transform(self.inputs.real_of_class(c, self.options.real_batch, "real", step))
-            of_class, last = self._block_means(images)
-            means.append(of_class)
-            features.append(last)
+            blocks = self.real_blocks(self.learner.network, images)
+            means.append([block.mean(0) for block in blocks])
+            features.append(blocks[-1])
         labels = torch.repeat_interleave(torch.arange(len(features)), torch.tensor([len(f) for f in features]))
         return means, torch.cat(features), labels.to(self.inputs.device)
-
-    def _block_means(self, images: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
-        blocks = [block.flatten(1) for block in self.learner.network.blocks(images)]  # type: ignore[operator]
-        return [block.mean(0) for block in blocks], blocks[-1]
 
     def _advance_network(self, synthetic: Parameterization, step: int) -> None:
         """The dynamic bi-level loop, entered after every image update: keep, train or replace the network."""
@@ -138,6 +138,11 @@ class FeatureAlignment(Objective):
     def restore(self, state: Mapping[str, Any]) -> None:
         self.learner.restore(state["network"])
         self.accuracies = [float(value) for value in state["accuracies"]]
+
+
+def _blocks(network: nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
+    """f_l: the output of every block, B x F_l."""
+    return [block.flatten(1) for block in network.blocks(images)]  # type: ignore[operator]
 
 
 def alignment_loss(

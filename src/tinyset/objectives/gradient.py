@@ -18,11 +18,10 @@ theta is trained on the synthetic set (DC, DSA) or on real images (IDC). One cla
 before the next is built.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import nn
 
@@ -30,7 +29,7 @@ from tinyset.augment import cutmix
 from tinyset.config import Settings
 from tinyset.objectives.base import Losses, Objective
 from tinyset.objectives.inputs import Inputs, add_gradient, learnables, make_network
-from tinyset.objectives.learner import Learner
+from tinyset.objectives.learner import Learner, batch_loss, compiled_loss
 from tinyset.parameterizations.base import Parameterization
 
 Distance = Literal["cosine", "mse"]
@@ -66,6 +65,9 @@ class GradientMatching(Objective):
             momentum=options.network_momentum,
             decay=options.network_decay,
         )
+        self.real_loss = compiled_loss(self.context)
+        if options.train_on == "real":  # batches of one shape
+            self.learner.loss = self.real_loss
 
     def step(self, synthetic: Parameterization, step: int) -> Losses:
         self._advance_network(synthetic, step)
@@ -74,19 +76,25 @@ class GradientMatching(Objective):
         for c in range(synthetic.classes):
             augment = inputs.siamese(options.augment, "augment", step, c)
             real = augment(inputs.real_of_class(c, options.real_batch, "real", step))
-            wanted = self._gradient(real, inputs.one_hot(torch.full((len(real),), c)), create_graph=False)
+            wanted = self._gradient(real, inputs.one_hot(torch.full((len(real),), c)), self.real_loss)
             index = inputs.synthetic_index(synthetic, c, options.synthetic_batch, "synthetic", step)
             images = augment(inputs.normalise(synthetic.decode(c, index)))
-            gradient = self._gradient(images, synthetic.targets(c, index), create_graph=True)
+            gradient = self._gradient(images, synthetic.targets(c, index), batch_loss, create_graph=True)
             loss = distance(gradient, wanted, options.distance)
             add_gradient(loss, learnables(synthetic))
             per_class.append(loss.item())
         return Losses(sum(per_class), tuple(per_class))
 
-    def _gradient(self, images: torch.Tensor, targets: torch.Tensor, *, create_graph: bool) -> list[torch.Tensor]:
+    def _gradient(
+        self,
+        images: torch.Tensor,
+        targets: torch.Tensor,
+        loss_of: Callable[..., torch.Tensor],
+        create_graph: bool = False,
+    ) -> list[torch.Tensor]:
         """grad_theta l, for the layers that are compared."""
         weights = matched_weights(self.learner.network, self.options.layers)
-        loss = F.cross_entropy(self.learner.network(images), targets)
+        loss = loss_of(self.learner.network, images, targets)
         return list(torch.autograd.grad(loss, weights, create_graph=create_graph))
 
     def _advance_network(self, synthetic: Parameterization, step: int) -> None:

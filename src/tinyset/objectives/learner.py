@@ -1,20 +1,40 @@
 """A network that is trained a little between matching steps; its weights and momentum are part of the checkpoint."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tinyset.machine import compiled
 from tinyset.networks import reset
+from tinyset.objectives.base import Context
+
+
+def batch_loss(network: nn.Module, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(network(images), targets)
+
+
+def compiled_loss(context: Context) -> Callable[..., torch.Tensor]:
+    """`batch_loss`, compiled where the run says so: first order only, and for one shape of batches."""
+    return compiled(batch_loss, enabled=context.compile, note=context.progress.note)
 
 
 class Learner:
     """SGD:  v <- momentum v + (gradient + decay w),  w <- w - rate v."""
 
-    def __init__(self, network: nn.Module, *, rate: float, momentum: float = 0.0, decay: float = 0.0) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        rate: float,
+        momentum: float = 0.0,
+        decay: float = 0.0,
+        loss: Callable[..., torch.Tensor] | None = None,
+    ) -> None:
         self.network = network
+        self.loss = loss or batch_loss
         self.rate = rate
         self.momentum = momentum
         self.decay = decay
@@ -28,7 +48,7 @@ class Learner:
 
     def update(self, images: torch.Tensor, targets: torch.Tensor) -> float:
         """One step on the cross-entropy of a batch; returns the loss."""
-        loss = F.cross_entropy(self.network(images), targets)
+        loss = self.loss(self.network, images, targets)
         gradients = torch.autograd.grad(loss, list(self.weights.values()))
         with torch.no_grad():
             for (name, weight), gradient in zip(self.weights.items(), gradients, strict=True):
