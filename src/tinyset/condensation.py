@@ -13,7 +13,6 @@ import torch
 from tinyset.budget import CodePlan
 from tinyset.condensed import CondensedSet, make_config
 from tinyset.config import CondenseConfig, Settings
-from tinyset.data import load_images
 from tinyset.data.imageset import ImageSet, Splits
 from tinyset.engine import COMPILE_FROM_IMAGES
 from tinyset.errors import RunError, UserError
@@ -54,7 +53,7 @@ def condense(
 
     `settings` are the keys of `CondenseConfig`: images_per_class=1, method="kfs", steps=500, seed=0, ...
     """
-    from tinyset.data import from_arrays, from_dataset
+    from tinyset.data import from_arrays, from_dataset, load_images
 
     if isinstance(images, Splits):
         data = images

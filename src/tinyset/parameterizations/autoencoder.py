@@ -14,24 +14,39 @@ from tinyset.data.imageset import ImageSet
 from tinyset.errors import RunError
 from tinyset.files import load_tree, save_tree
 from tinyset.networks.base import reset
-from tinyset.parameterizations.decoders import Decoders
+from tinyset.parameterizations.decoders import Decoders, from_patches, to_patches
 from tinyset.progress import Progress
 from tinyset.rng import generator
 
 
 class AutoEncoder(nn.Module):
+    """2x2 stride-2 convolutions and the decoder that undoes them. Like the decoder, the encoder is one affine map of a patch."""
+
     def __init__(self, channels: Sequence[int]) -> None:
         super().__init__()
         up = list(reversed(channels))
         self.encoder = nn.Sequential(*(nn.Conv2d(a, b, 2, stride=2) for a, b in zip(up, up[1:], strict=False)))
         self.decoder = Decoders(channels, 1)
 
-    def encode(self, images: torch.Tensor) -> torch.Tensor:
-        return self.encoder(images)
+    def encode_patches(self, patches: torch.Tensor) -> torch.Tensor:
+        """Codes P x C_0 of patches P x (f f C)."""
+        factor, size = self.decoder.factor, patches.shape[1]
+        unit = torch.eye(size, device=patches.device, dtype=patches.dtype)
+        probes = from_patches(torch.cat([torch.zeros_like(unit[:1]), unit])[:, None], 1, 1, factor)
+        answers = self.encoder(probes).flatten(1)
+        return torch.addmm(answers[:1], patches, answers[1:] - answers[:1])
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        codes = self.encode(images)
-        return self.decoder(codes, torch.zeros(len(codes), dtype=torch.long, device=codes.device))
+    def encode(self, images: torch.Tensor) -> torch.Tensor:
+        """Codes B x C_0 x h x w of images B x C x f h x f w."""
+        batch, _, height, width = images.shape
+        factor = self.decoder.factor
+        codes = self.encode_patches(to_patches(images, factor).flatten(0, 1))
+        return codes.view(batch, height // factor, width // factor, -1).permute(0, 3, 1, 2)
+
+    def forward(self, patches: torch.Tensor) -> torch.Tensor:
+        """Reconstructed patches: the loss does not care how they are laid out."""
+        matrices, offsets = self.decoder.affine()
+        return torch.sigmoid(torch.addmm(offsets[0], self.encode_patches(patches), matrices[0]))
 
     @torch.no_grad()
     def reset_from(self, draw: torch.Generator) -> None:
@@ -76,8 +91,8 @@ def pretrain(
     progress.start("auto-encoder", steps)
     for step in range(steps):
         index = torch.randint(len(real), (batch,), generator=generator(seed, "autoencoder", step))
-        images = padded(real.images[index].to(device), multiple)
-        loss = F.mse_loss(model(images), images)
+        patches = to_patches(padded(real.images[index].to(device), multiple), multiple).flatten(0, 1)
+        loss = F.mse_loss(model(patches), patches)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

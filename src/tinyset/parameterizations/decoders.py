@@ -2,8 +2,9 @@
 
     f(theta; phi_d) = sigmoid(T_L(... T_1(theta)))        T_l: ConvTranspose2d(kernel 2, stride 2), tables 3 and 4 of the paper
 
-With kernel = stride every output pixel belongs to one input position, so T_l is a matrix product followed by a
-rearrangement. Written so, all D decoders are one batched product, and the images come out channels-last.
+With kernel = stride every output pixel belongs to one code position, and without a non-linearity between the layers a
+decoder is one affine map from the C_0 numbers of a position to its patch of 8x8 (4x4) pixels. The map is found by decoding
+zero and the C_0 unit codes, all decoders at once; every image is then one small matrix product, and comes out channels-last.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,18 +24,33 @@ class Decoders(nn.Module):
         self.weights = nn.ParameterList(torch.zeros(count, a, b, 2, 2) for a, b in pairs)
         self.biases = nn.ParameterList(torch.zeros(count, b) for _, b in pairs)
 
-    def forward(self, codes: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
-        """Images B x C x 8h x 8w (4h x 4w for High-R) of `codes` (B x C_0 x h x w), the b-th by decoder `which[b]`."""
-        batch, _, height, width = codes.shape
-        maps = codes.permute(0, 2, 3, 1)
+    @property
+    def factor(self) -> int:
+        """Pixels per code position, each way: 8 for Low-R, 4 for High-R."""
+        return 2 ** len(self.weights)
+
+    def affine(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Matrices D x C_0 x (f f C) and offsets D x 1 x (f f C): the logits of a patch are code @ matrix + offset."""
+        unit = torch.eye(self.channels[0], device=self.weights[0].device, dtype=self.weights[0].dtype)
+        probes = torch.cat([torch.zeros_like(unit[:1]), unit])  # 1 + C_0 codes of one position
+        maps = probes.expand(self.count, -1, -1)  # D x (positions) x channels
+        side, rows = 1, len(probes)
         for weight, bias in zip(self.weights, self.biases, strict=True):
             c_in, c_out = weight.shape[1:3]
-            matrices = weight[which].reshape(batch, c_in, c_out * 4)
-            maps = torch.bmm(maps.reshape(batch, height * width, c_in), matrices)
-            maps = maps.view(batch, height, width, c_out, 2, 2) + bias[which][:, None, None, :, None, None]
-            height, width = 2 * height, 2 * width
-            maps = maps.permute(0, 1, 4, 2, 5, 3).reshape(batch, height, width, c_out)
-        return torch.sigmoid(maps).permute(0, 3, 1, 2)
+            maps = torch.bmm(maps.reshape(self.count, -1, c_in), weight.reshape(self.count, c_in, c_out * 4))
+            maps = maps.view(self.count, rows, side, side, c_out, 2, 2) + bias.view(self.count, 1, 1, 1, c_out, 1, 1)
+            side *= 2
+            maps = maps.permute(0, 1, 2, 5, 3, 6, 4).reshape(self.count, rows, side, side, c_out)
+        maps = maps.reshape(self.count, rows, -1)
+        return maps[:, 1:] - maps[:, :1], maps[:, :1]
+
+    def forward(self, codes: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+        """Images B x C x f h x f w of `codes` (B x C_0 x h x w), the b-th by decoder `which[b]`."""
+        batch, channels, height, width = codes.shape
+        matrices, offsets = self.affine()
+        positions = codes.permute(0, 2, 3, 1).reshape(batch, height * width, channels)
+        pixels = torch.sigmoid(torch.baddbmm(offsets[which], positions, matrices[which]))
+        return from_patches(pixels, height, width, self.factor)
 
     def parameter_list(self) -> list[nn.Parameter]:
         return [*self.weights, *self.biases]
@@ -54,3 +70,17 @@ class Decoders(nn.Module):
         """Multiply every number by 1 + noise * N(0, 1). Copies get equal gradients and would stay copies for ever."""
         for parameter in self.parameter_list():
             parameter.mul_(1 + noise * torch.randn(parameter.shape, generator=generator).to(parameter))
+
+
+def from_patches(patches: torch.Tensor, height: int, width: int, factor: int) -> torch.Tensor:
+    """Patches B x (h w) x (f f C) laid side by side: B x C x f h x f w, channels-last."""
+    maps = patches.view(len(patches), height, width, factor, factor, -1)
+    maps = maps.permute(0, 1, 3, 2, 4, 5).reshape(len(patches), height * factor, width * factor, -1)
+    return maps.permute(0, 3, 1, 2)
+
+
+def to_patches(images: torch.Tensor, factor: int) -> torch.Tensor:
+    """The inverse of `from_patches`."""
+    batch, channels, height, width = images.shape
+    maps = images.reshape(batch, channels, height // factor, factor, width // factor, factor)
+    return maps.permute(0, 2, 4, 3, 5, 1).reshape(batch, -1, factor * factor * channels)
