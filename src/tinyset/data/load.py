@@ -15,7 +15,7 @@ from tinyset.data.npz import load_npz
 from tinyset.data.parquet import is_dataset_dir, load_parquet
 from tinyset.data.request import Request, Size, parse_image_size
 from tinyset.data.resize import resized
-from tinyset.data.streetdigits import streetdigits
+from tinyset.data.streetdigits import drawn
 from tinyset.data.svhn import svhn
 from tinyset.data.tinyimagenet import tinyimagenet
 from tinyset.errors import UserError
@@ -25,7 +25,7 @@ from tinyset.progress import Progress, Silent
 Loader = Callable[[Request], Splits]
 
 BENCHMARKS: dict[str, Loader] = {
-    "streetdigits": lambda request: streetdigits(),
+    "streetdigits": drawn,
     "cifar10": cifar10,
     "cifar100": cifar100,
     "svhn": svhn,

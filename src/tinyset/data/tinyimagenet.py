@@ -1,5 +1,6 @@
 """TinyImageNet (Le & Yang 2015): the class folders as distributed, or the zip itself; 200 classes or some of them."""
 
+import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -65,8 +66,12 @@ def find(data_dir: Path) -> Path | None:
 
 
 def _folder(place: Path) -> _Tree:
-    names = sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
-    return _Tree(place, names, lambda name: place / name)
+    names = [
+        f"{Path(folder).relative_to(place).as_posix()}/{file}".removeprefix("./")
+        for folder, _, files in os.walk(place)
+        for file in files
+    ]
+    return _Tree(place, sorted(names), lambda name: place / name)
 
 
 def _archive(place: Path) -> _Tree:
