@@ -63,7 +63,8 @@ def protocol(name: str) -> Protocol:
     if name in _NAMED:
         return _NAMED[name]
     if match := re.fullmatch(r"steps:([1-9]\d*)(?::(none|flip-shift|dsa|dsa-nocutout))?", name):
-        values = {"name": name, "steps": int(match[1]), "augmentation": match[2] or "flip-shift"}
+        values = {"steps": int(match[1]), "augmentation": match[2] or "flip-shift"}
+        values["name"] = name.removesuffix(":flip-shift")
         return Protocol.parse(values, f"protocol {name}")
     raise UserError(
         f"Unknown protocol {name!r}: choose {', '.join(_NAMED)}, steps:N (N training steps) or steps:N:none"

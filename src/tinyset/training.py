@@ -31,7 +31,7 @@ from tinyset.rng import generator
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
 
 CHECKPOINT_EVERY_S = 5.0  # a checkpoint of a large network takes tenths of a second; a resume repeats at most this
-LOOK_EVERY = 20  # steps between looks at the loss: each look waits for the device
+LOOK_EVERY, LOOK_EVERY_S = 20, 2.0  # steps or seconds between looks at the loss: each look waits for the device
 PREDICT_BATCH = 512
 
 
@@ -82,7 +82,8 @@ def train(
     compiled_loss = _compiled(_loss, network, compile, progress)
     total, full_batch = protocol.total_steps(len(images)), protocol.batch_size(len(images))
     progress.start(task, total)
-    saved = time.monotonic()
+    progress.update(state.step)
+    saved = looked = time.monotonic()
     while state.step < total:
         if stop is not None and stop.reason:
             if checkpoint is not None:
@@ -96,8 +97,9 @@ def train(
         loss = loss_of(network, batch, targets)
         loss.backward()
         state.advance(protocol.rate_at(state.step, len(images)), len(batch))
-        if state.step % LOOK_EVERY == 0 or state.step == total:
+        if state.step % LOOK_EVERY == 0 or state.step == total or time.monotonic() - looked > LOOK_EVERY_S:
             _look(float(loss.detach()), state.step, task, progress)
+            looked = time.monotonic()
         state.seconds += time.monotonic() - began
         if at_steps is not None and state.step in at_steps:
             at_steps[state.step](state.stats(), network)

@@ -117,7 +117,7 @@ class Evaluator:
             "mirror": of.mirror,
             "test": self.test.fingerprint,
             "network": identity(network),
-            "protocol": protocol.model_dump(mode="json"),
+            "protocol": protocol.model_dump(mode="json", exclude={"name"}),
             "seed": seed,
         }
 

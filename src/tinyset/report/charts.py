@@ -1,0 +1,97 @@
+"""Charts of results, PNG and SVG, from the rows of `tinyset evaluate --json`. matplotlib is imported when needed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tinyset.errors import RunError, needs_extra
+
+Rows = Sequence[Mapping[str, Any]]
+COLOURS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#000000",
+)  # told apart by colour-blind eyes
+
+
+def budget_chart(rows: Rows, stem: Path, title: str = "") -> list[Path]:
+    """Accuracy along training steps, a line per set; the band is one standard deviation over seeds."""
+
+    def draw(axes: Any) -> None:
+        for (name, line), colour in zip(_by_set(rows).items(), _colours(), strict=False):
+            steps = [row["train_steps"] for row in line]
+            _line(axes, steps, line, f"{name} ({line[0]['bytes'] / 1000:,.0f} kB)", colour)
+        axes.set_xscale("log")
+        axes.set_xlabel("training steps (log scale)")
+
+    return _save(draw, stem, title)
+
+
+def storage_chart(rows: Rows, stem: Path, title: str = "") -> list[Path]:
+    """Accuracy against real bytes; the variants of each kind are joined."""
+
+    def draw(axes: Any) -> None:
+        groups: dict[str, list[Mapping[str, Any]]] = {"precision": [], "decoders": [], "codes": []}
+        for row in rows:
+            kind = next((word for word in ("decoders", "codes") if row["set"].endswith(word)), "precision")
+            groups[kind].append(row)
+        for (kind, line), colour in zip(groups.items(), _colours(), strict=False):
+            ordered = sorted(line, key=lambda row: row["bytes"])
+            _line(axes, [row["bytes"] / 1000 for row in ordered], ordered, kind, colour)
+            for row in ordered:
+                at = (row["bytes"] / 1000, row["accuracy"]["mean"])
+                axes.annotate(row["set"], at, fontsize=7, xytext=(3, 4), textcoords="offset points")
+        axes.set_xlabel("bytes of the condensed set (kB)")
+
+    return _save(draw, stem, title)
+
+
+def _by_set(rows: Rows) -> dict[str, list[Mapping[str, Any]]]:
+    lines: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        lines.setdefault(row["set"], []).append(row)
+    return {name: sorted(line, key=lambda row: row["train_steps"]) for name, line in lines.items()}
+
+
+def _colours() -> Sequence[str]:
+    return COLOURS * 10
+
+
+def _line(axes: Any, at: Sequence[float], line: Rows, label: str, colour: str) -> None:
+    if not line:
+        return
+    mean = [row["accuracy"]["mean"] for row in line]
+    std = [row["accuracy"]["std"] for row in line]
+    axes.plot(at, mean, "o-", color=colour, label=label, markersize=4)
+    low, high = ([m + sign * s for m, s in zip(mean, std, strict=True)] for sign in (-1, 1))
+    axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _save(draw: Callable[[Any], None], stem: Path, title: str) -> list[Path]:
+    try:
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise needs_extra("matplotlib", "plot", "A chart") from None
+    with matplotlib.rc_context({"svg.hashsalt": "tinyset", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(6.4, 4.2), dpi=150, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        draw(axes)
+        axes.set_ylabel("test accuracy (%)")
+        axes.set_title(title, fontsize=10)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+        paths = [stem.with_suffix(suffix) for suffix in (".png", ".svg")]
+        try:
+            stem.parent.mkdir(parents=True, exist_ok=True)
+            for path in paths:
+                figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+        except OSError as error:
+            raise RunError(f"Cannot write {stem}: {error.strerror or error}.") from error
+    return paths
