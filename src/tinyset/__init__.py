@@ -6,7 +6,7 @@ Public names are imported when they are first used: `import tinyset` and `tinyse
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from tinyset.version import __version__
 
 _HOMES = {
     "CondensedSet": "tinyset.condensed",

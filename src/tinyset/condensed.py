@@ -1,8 +1,8 @@
 """`CondensedSet`: the artifact. A folder of kilobytes that is a torch `Dataset` of synthetic images.
 
-    condensed.safetensors   codes, decoders, labels (or pixels, tiles)
-    config.json             format version, shapes, names, normalisation, provenance: checked by `ArtifactConfig`
-    README.md, preview.png  for people
+condensed.safetensors   codes, decoders, labels (or pixels, tiles)
+config.json             format version, shapes, names, normalisation, provenance: checked by `ArtifactConfig`
+README.md, preview.png  for people
 """
 
 import hashlib
@@ -10,9 +10,10 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import resources
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ import torch
 from safetensors.torch import save as safetensors_bytes
 from torch.utils.data import Dataset
 
-import tinyset
 from tinyset.artifact import CARD, CONFIG, FORMAT, PREVIEW, TENSORS, ArtifactConfig, read_config, read_tensors
 from tinyset.budget import overhead_percent
 from tinyset.errors import RunError, UserError
@@ -30,6 +30,29 @@ from tinyset.pictures import grid, short
 from tinyset.protocols import protocol as named_protocol
 from tinyset.storage import PRECISIONS, pack, unpack
 from tinyset.training import Batches
+from tinyset.version import __version__
+
+CARD_TEXT = """# {title} condensed set
+
+{size}.
+
+```python
+import tinyset
+ds = tinyset.load("PATH")                     # a torch Dataset: ds[i] -> (float32 C x H x W in [0, 1], label)
+for images, labels in ds.loader(epochs=200):  # normalised and augmented as recorded
+    ...
+```
+
+- {how}
+- pixels in [0, 1]; {stats}
+- evaluation protocol: {protocol}
+- stored numbers per class: {numbers}
+- source fingerprint: {fingerprint}
+- written by tinyset {library}
+"""
+
+
+Buffer = bytes  # inside the class `bytes` is a property
 
 
 class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
@@ -168,18 +191,29 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
         restored = type(self.parameterization).restore(self.config.spec, tensors)
         return CondensedSet(restored, self.config.model_copy(update={"precision": precision}))
 
+    def drop(self, decoders: Sequence[int] = (), codes: int = 0) -> "CondensedSet":
+        """The same set without these decoders, and without the last `codes` codes of each class."""
+        spec, tensors = self.config.spec, self.parameterization.tensors()
+        if self.config.kind != "codes":
+            raise UserError(f"A set of {self.config.kind} has no codes or decoders to drop.")
+        kept = [d for d in range(spec["decoders"]) if d not in decoders]
+        counts = [count - codes for count in spec["codes_per_class"]]
+        if not kept or min(counts) < 1:
+            raise UserError("Dropping these would leave a class without images.")
+        offsets = accumulate(spec["codes_per_class"], initial=0)
+        rows = [row for first, m in zip(offsets, counts, strict=False) for row in range(first, first + m)]
+        fewer = {name: tensor[kept] for name, tensor in tensors.items() if name.startswith("decoders.")}
+        fewer["codes"] = tensors["codes"][rows]
+        spec = {**spec, "codes_per_class": counts, "decoders": len(kept)}
+        return CondensedSet(
+            type(self.parameterization).restore(spec, fewer), self.config.model_copy(update={"spec": spec})
+        )
+
     # -- files --------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _serialized(self) -> bytes:
-        tensors = pack({k: v.cpu() for k, v in self.parameterization.tensors().items()}, self.config.precision)
-        tensors["labels"] = self._unit_labels()
-        return safetensors_bytes(tensors, {META: json.dumps({"format": FORMAT})})
-
-    def _unit_labels(self) -> torch.Tensor:
-        """The class of each stored unit: of a code, or of an image where there are no codes."""
-        units = self.config.spec.get("codes_per_class") or self.parameterization.counts
-        return torch.repeat_interleave(torch.arange(len(units), dtype=torch.int32), torch.tensor(units))
+    def _serialized(self) -> Buffer:
+        return serialize(self.parameterization, self.config.precision)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
         """Write the folder at once: it is there complete or not at all."""
@@ -219,18 +253,28 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
 
     def _card(self) -> str:
         ledger, config = self.ledger(), self.config
-        return (
-            f"# {config.source or 'A'} condensed set ({config.method})\n\n"
-            f"{len(self):,} synthetic images of {ledger['classes']} classes in {ledger['bytes']:,} bytes"
-            + (f", {ledger['compression']:,.0f}x smaller than the {config.source_images:,} images it stands for.\n\n" if config.source_bytes else ".\n\n")
-            + "```python\nimport tinyset\nds = tinyset.load(\"PATH\")          # a torch Dataset: ds[i] -> (float32 C x H x W in [0, 1], label)\n"
-            "for images, labels in ds.loader(epochs=200):  # normalised and augmented as recorded\n    ...\n```\n\n"
-            f"- method {config.method}, {config.steps} steps, seed {config.seed}, recipe {config.recipe}\n"
-            f"- pixels in [0, 1]; mean {config.mean}, std {config.std}; mirror images: {'yes' if config.mirror else 'no'}\n"
-            f"- evaluation protocol: {config.protocol}\n"
-            f"- stored numbers per class: {ledger['params_per_class']} ({ledger['overhead_percent']:+.2f} % of the budget), {config.precision}\n"
-            f"- source fingerprint: {config.source_fingerprint}\n- written by tinyset {config.library}\n"
-        )  # fmt: skip
+        smaller = ""
+        if config.source_bytes:
+            smaller = f", {ledger['compression']:,.0f}x smaller than the {config.source_images:,} images it stands for"
+        overhead = f"{ledger['overhead_percent']:+.2f} % of the budget"
+        return CARD_TEXT.format(
+            title=config.source or "A",
+            size=f"{len(self):,} synthetic images of {ledger['classes']} classes in {ledger['bytes']:,} bytes{smaller}",
+            how=f"method {config.method}, {config.steps} steps, seed {config.seed}, recipe {config.recipe}",
+            stats=f"mean {config.mean}, std {config.std}; mirror images: {'yes' if config.mirror else 'no'}",
+            protocol=config.protocol,
+            numbers=f"{ledger['params_per_class']} ({overhead}), {config.precision}",
+            fingerprint=config.source_fingerprint,
+            library=config.library,
+        )
+
+
+def serialize(made: Parameterization, precision: str) -> bytes:
+    """`condensed.safetensors`: the packed tensors, and the class of each code (of each image where there are no codes)."""
+    tensors = pack({name: tensor.cpu() for name, tensor in made.tensors().items()}, precision)
+    units = made.spec().get("codes_per_class") or made.counts
+    tensors["labels"] = torch.repeat_interleave(torch.arange(len(units), dtype=torch.int32), torch.tensor(units))
+    return safetensors_bytes(tensors, {META: json.dumps({"format": FORMAT})})
 
 
 def _one_or_all(values: Any) -> int | list[int]:
@@ -238,7 +282,7 @@ def _one_or_all(values: Any) -> int | list[int]:
 
 
 def make_config(**values: Any) -> ArtifactConfig:
-    return ArtifactConfig(library=tinyset.__version__, **values)
+    return ArtifactConfig(library=__version__, **values)
 
 
 def load(path: str | os.PathLike[str]) -> CondensedSet:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from tinyset.errors import UserError
+from tinyset.version import __version__
 
 # glibc's mallopt keys (malloc.h)
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
@@ -69,7 +70,9 @@ def no_compiler() -> str | None:
     return None
 
 
-def compiled(function: Callable[..., Any], *, enabled: bool, note: Callable[[str], None] | None = None) -> Callable[..., Any]:
+def compiled(
+    function: Callable[..., Any], *, enabled: bool, note: Callable[[str], None] | None = None
+) -> Callable[..., Any]:
     """`function` compiled for fixed shapes, the compiled code kept between runs; eager where there is no compiler."""
     if not enabled:
         return function
@@ -93,8 +96,6 @@ def peak_memory_bytes() -> int:
 
 def environment() -> dict[str, Any]:
     """Hardware and software, for `env.json` and records."""
-    from tinyset import __version__
-
     return {
         "tinyset": __version__,
         "python": platform.python_version(),

@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
         print(_overview())
         return 0
     if arguments[0] in ("-V", "--version"):
-        from tinyset import __version__
+        from tinyset.version import __version__
 
         print(f"tinyset {__version__}")
         return 0
@@ -79,7 +79,10 @@ def _sentence(boxed: str) -> str:
     if match := re.search(r"invalid choice (.*?) for argument .*?(--[\w-]+)\W*. Expected one of \((.*?)\)", text):
         choices = sorted(re.findall(r"'([^']+)'", match[3].replace("'None'", "")))
         return f"{match[2]}: {match[1]} is not one of {', '.join(choices)}"
-    return re.sub(r"^\s*(Parsing error|Value error|Unrecognized options(?=.*Unrecognized))\s*", "", text).strip(" .") or "wrong arguments"
+    return (
+        re.sub(r"^\s*(Parsing error|Value error|Unrecognized options(?=.*Unrecognized))\s*", "", text).strip(" .")
+        or "wrong arguments"
+    )
 
 
 def _complain(message: str, code: int) -> int:

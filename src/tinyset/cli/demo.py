@@ -23,7 +23,6 @@ class Args(Common):
 
 def run(args: Args, console: "Console") -> int:
     from tinyset.cli.condense import Args as CondenseArgs
-    from tinyset.cli.evaluate import rich_table
     from tinyset.cli.condense import settings
     from tinyset.cli.show import figure
     from tinyset.condensation import run as condense
@@ -58,7 +57,7 @@ def run(args: Args, console: "Console") -> int:
     write_atomic(out / "table.md", tables.markdown(rows))
     write_json(out / "results.json", {"data": data.name, "rows": rows})
     console.json({"artifact": str(outcome.condensed.path), "seconds": outcome.seconds, "rows": rows})
-    console.print(rich_table([{"kind": "table", **row} for row in rows], data.name))
+    console.print(tables.text(rows))
     console.print(
         f"Protocol {PROTOCOL} ({PROTOCOL.partition(':')[2]} training steps, the same for every row) on {NETWORK}.",
         f"Pictures: {out / 'show.png'}   artifact: {outcome.condensed.path}   table: {out / 'table.md'}",
