@@ -3,6 +3,5 @@
 from tinyset.data.arrays import from_arrays, from_dataset
 from tinyset.data.imageset import ImageSet, Splits
 from tinyset.data.load import load_images
-from tinyset.data.streetdigits import streetdigits
 
-__all__ = ["ImageSet", "Splits", "from_arrays", "from_dataset", "load_images", "streetdigits"]
+__all__ = ["ImageSet", "Splits", "from_arrays", "from_dataset", "load_images"]
