@@ -112,8 +112,9 @@ def _check_labels(path: Path, config: ArtifactConfig, file: Any, shapes: Mapping
     if "labels" not in shapes:
         raise UserError(f"{path}: 'labels' is missing.")
     labels = file.get_tensor("labels")
-    good = isinstance(units, list) and all(isinstance(n, int) and 0 < n < 1 << 24 for n in units)
-    if not good or labels.ndim != 1 or labels.is_floating_point() or len(labels) != sum(units):
+    if not isinstance(units, list) or not all(isinstance(n, int) and 0 < n < 1 << 24 for n in units):
+        raise UserError(f"{path}: the numbers of codes in its {CONFIG} are not whole numbers.")
+    if labels.ndim != 1 or labels.is_floating_point() or len(labels) != sum(units):
         raise UserError(f"{path}: the labels do not fit its {CONFIG}.")
     expected = torch.repeat_interleave(torch.arange(len(units)), torch.tensor(units))
     if not torch.equal(labels.long(), expected):

@@ -11,6 +11,7 @@ below 30,000 numbers per class, 12 below 100,000, 16 above.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tinyset.errors import UserError
 
@@ -69,7 +70,7 @@ def decoder_channels(decoder: str, image_channels: int, code_channels: int | Non
 
 def decoder_parameters(channels: Sequence[int]) -> int:
     """Weights and biases of the 2x2 transposed convolutions: 738 for Low-R and 369 for High-R on RGB."""
-    return sum(4 * a * b + b for a, b in zip(channels, channels[1:], strict=False))
+    return sum(4 * a * b + b for a, b in pairwise(channels))
 
 
 def nominal_budget(

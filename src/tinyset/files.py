@@ -104,7 +104,7 @@ def _digest(text: str, tensors: Mapping[str, torch.Tensor]) -> str:
     digest = hashlib.sha256(text.encode())
     for key in sorted(tensors):
         digest.update(key.encode())
-        digest.update(tensors[key].reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensors[key].reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

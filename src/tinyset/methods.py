@@ -53,7 +53,10 @@ def resolve(recipe_name: str | None, flags: dict[str, Any]) -> CondenseConfig:
     values = recipe(recipe_name) if recipe_name not in (None, "fast", "paper") else {}
     name = given.get("method") or values.get("method") or "kfs"
     point = method(name)
-    layers = [{"parameterization": point.parameterization, "objective": point.objective, "init": point.init}, point.paper]
+    layers = [
+        {"parameterization": point.parameterization, "objective": point.objective, "init": point.init},
+        point.paper,
+    ]
     if recipe_name == "fast":
         layers.append(point.fast)
     if name == "kfs" and recipe_name in ("fast", "paper"):

@@ -19,7 +19,9 @@ def tile(image: torch.Tensor, scale: int) -> Image.Image:
     return picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)
 
 
-def grid(rows: Sequence[tuple[str, Sequence[torch.Tensor]]], *, scale: int | None = None, title: str = "") -> Image.Image:
+def grid(
+    rows: Sequence[tuple[str, Sequence[torch.Tensor]]], *, scale: int | None = None, title: str = ""
+) -> Image.Image:
     """Rows of images, each with a label at its left; `title` above them."""
     height, width = rows[0][1][0].shape[-2:]
     scale = scale or max(1, round(48 / max(height, width)))

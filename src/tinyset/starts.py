@@ -1,27 +1,29 @@
 """Step 0: the synthetic set a method starts from, of the size its budget allows."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from tinyset.budget import NUMBER_BYTES, CodePlan, nominal_budget, plan_codes
+from tinyset.condensed import serialize
 from tinyset.config import CondenseConfig
 from tinyset.data.imageset import ImageSet
 from tinyset.errors import UserError
 from tinyset.files import cache_dir
 from tinyset.parameterizations.base import Parameterization
-from tinyset.parameterizations.codes import create_codes
+from tinyset.parameterizations.codes import Codes, create_codes
 from tinyset.progress import Progress
 from tinyset.rng import generator
 
 
 def plan(config: CondenseConfig, real: ImageSet) -> CodePlan | tuple[int, ...]:
     """What will be stored: a plan of codes and decoders, or full-size images per class. Raises where nothing fits."""
-    shape, names = real.image_shape, real.class_names
+    shape = real.image_shape
     nominal = nominal_values(config, real)
     if config.parameterization == "codes":
-        return plan_codes(
+        planned = plan_codes(
             nominal,
             shape,
             decoder=config.decoder,
@@ -31,12 +33,26 @@ def plan(config: CondenseConfig, real: ImageSet) -> CodePlan | tuple[int, ...]:
             budget_bytes=config.budget_bytes,
             storage=config.storage,
         )
+        return planned if config.budget_bytes is None else _within(planned, shape, config.budget_bytes, config.storage)
     numbers = math.prod(shape)
     counts = tuple(int(budget // numbers) for budget in nominal)
     if min(counts) < 1:
-        raise UserError(f"The budget of {min(nominal)} numbers per class is too small for one image of {numbers} numbers.")
-    del names
+        raise UserError(
+            f"The budget of {min(nominal)} numbers per class is too small for one image of {numbers} numbers."
+        )
     return counts
+
+
+def _within(planned: CodePlan, shape: tuple[int, int, int], budget_bytes: int, storage: str) -> CodePlan:
+    """Fewer codes until the file itself, header and scales included, is within the limit."""
+    while True:
+        empty = Codes(shape, planned.codes, planned.code_shape, planned.channels, planned.decoders)
+        size = len(serialize(empty, storage))
+        if size <= budget_bytes:
+            return planned
+        if min(planned.codes) == 1:
+            raise UserError(f"--budget-bytes {budget_bytes} is too small: one code per class takes {size} bytes.")
+        planned = replace(planned, codes=tuple(count - 1 for count in planned.codes))
 
 
 def nominal_values(config: CondenseConfig, real: ImageSet) -> tuple[int, ...]:
@@ -80,6 +96,8 @@ def start(
     if config.objective is None:
         from tinyset.selection import select
 
-        index = select(config.method, real, sizes, seed=config.seed, network=config.network, device=device, progress=progress)
+        index = select(
+            config.method, real, sizes, seed=config.seed, network=config.network, device=device, progress=progress
+        )
         made.assign(real.images[index].float() / 255)
     return made.to(device)

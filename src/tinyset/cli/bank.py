@@ -45,7 +45,9 @@ def run(args: Args, console: "Console") -> int:
         before = bank.size()
         have = bank.ensure(args.networks, stop)
         if stop.reason:
-            raise Interrupted(f"Stopped with {have} of {args.networks} networks; the same command goes on.", stop.exit_code)
+            raise Interrupted(
+                f"Stopped with {have} of {args.networks} networks; the same command goes on.", stop.exit_code
+            )
     size = sum(path.stat().st_size for path in bank.folder.glob("*.safetensors"))
     computed = max(0, have - before)
     console.json({"folder": str(bank.folder), "networks": have, "computed": computed, "bytes": size})

@@ -42,7 +42,12 @@ def figure(condensed: Any, decoder: int = 0, code: int = 0, most: int = 16) -> A
             raise UserError(f"--code {code}: class {name!r} has codes 0 to {count - 1}.")
         walk = torch.arange(min(most, count)) * decoders + decoder
         codes.append((short(name), list(condensed.parameterization.decode(c, walk))))
-        styles.append((short(name), list(condensed.parameterization.decode(c, code * decoders + torch.arange(min(most, decoders))))))
+        styles.append(
+            (
+                short(name),
+                list(condensed.parameterization.decode(c, code * decoders + torch.arange(min(most, decoders)))),
+            )
+        )
     top = grid(codes, title=f"decoder {decoder}, codes 0 to {max(len(r) for _, r in codes) - 1}")
     if decoders == 1:
         return top

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -16,7 +17,7 @@ from tinyset.files import load_tree, save_tree
 from tinyset.networks.base import reset
 from tinyset.parameterizations.decoders import Decoders, from_patches, to_patches
 from tinyset.progress import Progress
-from tinyset.rng import generator
+from tinyset.rng import generator, seeded_globals
 
 
 class AutoEncoder(nn.Module):
@@ -25,7 +26,7 @@ class AutoEncoder(nn.Module):
     def __init__(self, channels: Sequence[int]) -> None:
         super().__init__()
         up = list(reversed(channels))
-        self.encoder = nn.Sequential(*(nn.Conv2d(a, b, 2, stride=2) for a, b in zip(up, up[1:], strict=False)))
+        self.encoder = nn.Sequential(*(nn.Conv2d(a, b, 2, stride=2) for a, b in pairwise(up)))
         self.decoder = Decoders(channels, 1)
 
     def encode_patches(self, patches: torch.Tensor) -> torch.Tensor:
@@ -78,7 +79,8 @@ def pretrain(
     progress: Progress,
 ) -> AutoEncoder:
     """A trained auto-encoder, from `cache` where an equal one was trained before."""
-    model = AutoEncoder(channels).to(device)
+    with seeded_globals(seed):  # torch's layers draw at construction; the user's state stays
+        model = AutoEncoder(channels).to(device)
     if cache is not None and cache.exists():
         try:
             model.load_state_dict(load_tree(cache, "auto-encoder")["weights"])

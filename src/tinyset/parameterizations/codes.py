@@ -4,7 +4,7 @@ The image i of a class is f(theta_{i // D}; phi_{i % D}), cropped where the imag
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -69,7 +69,7 @@ class Codes(Parameterization):
         counts, code_shape, channels = spec["codes_per_class"], tuple(spec["code_shape"]), spec["channels"]
         # refused before anything is allocated where the tensors are not what the description says
         expect_shape(tensors, "codes", (sum(counts), *code_shape))
-        for i, (c_in, c_out) in enumerate(zip(channels, channels[1:], strict=False)):
+        for i, (c_in, c_out) in enumerate(pairwise(channels)):
             expect_shape(tensors, f"decoders.{i}.weight", (spec["decoders"], c_in, c_out, 2, 2))
             expect_shape(tensors, f"decoders.{i}.bias", (spec["decoders"], c_out))
         made = cls(_image_shape(spec, code_shape, channels), counts, code_shape, channels, spec["decoders"])
@@ -96,7 +96,9 @@ def _image_shape(spec: Mapping[str, Any], code_shape: Sequence[int], channels: S
     factor = 2 ** (len(channels) - 1)
     covered = height <= code_shape[1] * factor and width <= code_shape[2] * factor
     if depth != channels[-1] or channels[0] != code_shape[0] or not covered:
-        raise UserError(f"Codes of {tuple(code_shape)} and decoders of {tuple(channels)} do not make {spec['image_shape']}.")
+        raise UserError(
+            f"Codes of {tuple(code_shape)} and decoders of {tuple(channels)} do not make {spec['image_shape']}."
+        )
     return depth, height, width
 
 

@@ -8,6 +8,7 @@ zero and the C_0 unit codes, all decoders at once; every image is then one small
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -20,7 +21,7 @@ class Decoders(nn.Module):
         super().__init__()
         self.channels = tuple(channels)
         self.count = count
-        pairs = list(zip(channels, channels[1:], strict=False))
+        pairs = list(pairwise(channels))
         self.weights = nn.ParameterList(torch.zeros(count, a, b, 2, 2) for a, b in pairs)
         self.biases = nn.ParameterList(torch.zeros(count, b) for _, b in pairs)
 
