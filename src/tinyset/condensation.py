@@ -66,8 +66,7 @@ def condense(
     else:
         data = Splits("dataset", from_dataset(images))
     config = resolve(recipe, settings)
-    stop = Stop(config.time_limit_s)
-    return run(config, data, out=None if out is None else Path(out), progress=progress, stop=stop, recipe=recipe).condensed
+    return run(config, data, out=None if out is None else Path(out), progress=progress, recipe=recipe).condensed
 
 
 def run(
@@ -116,8 +115,8 @@ def _options(config: CondenseConfig) -> tuple[type[Objective] | None, Settings |
         return None, None
     kind = objective_class(config.objective)
     fields = kind.Options.model_fields
-    shared = {key: getattr(config, key) for key in ("networks", "real_per_class", "batch") if key in fields}
-    return kind, kind.Options.parse({**shared, **config.options}, f"options of the {config.objective} objective")
+    values = {key: getattr(config, key) for key in ("networks", "real_per_class", "batch") if key in fields}
+    return kind, kind.Options.parse(values | config.options, f"options of the {config.objective} objective")
 
 
 def worth_compiling(config: CondenseConfig, real: ImageSet, synthetic: Parameterization) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from tinyset.cli.common import Common, DataFlags, read_data
-from tinyset.config import parse_bytes, parse_duration
+from tinyset.config import CondenseConfig, parse_bytes, parse_duration
 from tinyset.errors import UserError
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ class Args(Common, DataFlags):
 
 def settings(args: Args) -> dict[str, Any]:
     """The flags that were given, as keys of `CondenseConfig`."""
-    keys = """params_per_class method parameterization objective init steps networks network real_per_class decoder decoders
-        codes storage pretrain_steps chunk compile checkpoint_every threads device seed""".split()
-    flags: dict[str, Any] = {key: getattr(args, key) for key in keys}
+    flags: dict[str, Any] = {key: getattr(args, key) for key in CondenseConfig.model_fields if hasattr(args, key)}
     flags["images_per_class"] = images_per_class(args.images_per_class)
     flags["budget_bytes"] = None if args.budget_bytes is None else parse_bytes(args.budget_bytes)
     flags["batch"] = args.batch if args.batch in (None, "full") else whole(args.batch, "--batch")

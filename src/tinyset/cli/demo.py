@@ -9,7 +9,7 @@ from tinyset.cli.common import Common
 if TYPE_CHECKING:
     from tinyset.cli.console import Console
 
-NETWORK = "convnet3:width=64"  # a quarter of the usual network's cost, so that all four rows take a minute or two
+NETWORK = "convnet3:width=32"  # a tenth of the usual network's cost, so that all four rows take a minute or two
 PROTOCOL = "steps:300"
 
 
