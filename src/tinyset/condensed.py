@@ -21,6 +21,7 @@ import torch
 from safetensors.torch import save as safetensors_bytes
 from torch.utils.data import Dataset
 
+from tinyset import hub
 from tinyset.artifact import CARD, CONFIG, FORMAT, PREVIEW, TENSORS, ArtifactConfig, read_config, read_tensors
 from tinyset.budget import overhead_percent
 from tinyset.errors import RunError, UserError
@@ -241,6 +242,12 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
         self.path = target
         return target
 
+    def push_to_hub(self, name: str, *, private: bool = False) -> str:
+        """Share a saved set as `hub:user/name`; says where it is."""
+        if self.path is None:
+            raise UserError("Save the condensed set before it is pushed to the hub.")
+        return hub.push(self.path, name, private=private)
+
     def preview(self) -> Any:
         """Up to ten images of up to twenty classes."""
         rows = []
@@ -286,8 +293,9 @@ def make_config(**values: Any) -> ArtifactConfig:
 
 
 def load(path: str | os.PathLike[str]) -> CondensedSet:
-    """A condensed set from its folder, or a shipped one by name (`tinyset.load("cifar10-1")`)."""
-    folder = Path(path)
+    """A condensed set from its folder, a shipped one by name (`tinyset.load("cifar10-1")`), or one of the hub
+    (`tinyset.load("hub:user/name")`)."""
+    folder = hub.fetch(str(path)) if hub.is_hub(path) else Path(path)
     if not folder.exists() and os.sep not in str(path):
         shipped = Path(str(resources.files("tinyset") / "shipped" / str(path)))
         if (shipped / CONFIG).is_file():

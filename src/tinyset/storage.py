@@ -28,7 +28,7 @@ def unpack(packed: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The float32 tensors that `pack` stored, rounded as the precision rounds."""
     tensors: dict[str, torch.Tensor] = {}
     for name, tensor in packed.items():
-        if name.endswith(SCALE):
+        if name.endswith(SCALE) and name.removesuffix(SCALE) in packed:
             continue
         if tensor.dtype == torch.int8 and name + SCALE in packed:
             shape = [1] * tensor.ndim
