@@ -175,3 +175,45 @@ def test_mistakes_get_one_sentence_and_leave_nothing(tmp_path: Path, capsys: pyt
         assert "Traceback" not in said.err and "╭" not in said.err, name
         assert not (tmp_path / "out").exists(), name
     assert sorted(p.name for p in (tmp_path / "full").iterdir()) == ["x"]
+
+
+def test_compare_is_a_table_and_resumes_by_row(arrays: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, recipe = tmp_path / "compare", tmp_path / "quick.yaml"
+    recipe.write_text("pretrain_steps: 3\nnetworks: 2\nreal_per_class: 10\n")
+    command = [
+        "compare",
+        arrays,
+        "--methods",
+        "random,dm,kfs",
+        "--out",
+        str(out),
+        "--time-limit",
+        "2s",
+        "--protocol",
+        "steps:2",
+    ]
+    command += [
+        "--repeats",
+        "2",
+        "--network",
+        "convnet3:width=4",
+        "--match",
+        "convnet3:width=4",
+        "--threads",
+        "1",
+        "--json",
+    ]
+    assert main([*command, "--compile", "never", "--recipe", str(recipe)]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["method"] for row in rows] == ["random", "dm", "kfs", "kfs-0", "full"]
+    for row in rows:
+        assert set(row) >= {"method", "accuracy", "seconds", "steps", "params_per_class", "bytes"}
+        assert row["accuracy"]["n"] == 2
+    assert rows[2]["steps"] > 0
+    assert {p.name for p in out.iterdir()} >= {"table.md", "table.json", "time.png", "time.svg"}
+    (out / "dm" / "done.json").unlink()  # as after a kill: that row alone goes on
+    assert main([*command, "--compile", "never", "--recipe", str(recipe)]) == 0
+    again = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["accuracy"] for row in again] == [row["accuracy"] for row in rows]
+    assert main(["compare", arrays, "--methods", "magic", "--out", str(tmp_path / "no")]) == 2
+    assert not (tmp_path / "no").exists()

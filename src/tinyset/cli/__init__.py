@@ -11,10 +11,16 @@ from typing import Any
 VERBS = {
     "condense": ("tinyset.cli.condense", "turn a labelled image dataset into a file of kilobytes"),
     "evaluate": ("tinyset.cli.evaluate", "train networks on a condensed set and test them on real images"),
+    "compare": ("tinyset.cli.compare", "every method at the same storage and wall-clock"),
     "inspect": ("tinyset.cli.inspect", "what a condensed set holds and what it costs"),
     "show": ("tinyset.cli.show", "pictures: one decoder x all codes, one code x all decoders"),
     "bank": ("tinyset.cli.bank", "pre-compute the mean embeddings of the real images"),
     "data": ("tinyset.cli.data", "which datasets are here; fetch one"),
+    "report": ("tinyset.cli.report", "one page to look at: results, charts, an explorer of codes and decoders"),
+    "watch": ("tinyset.cli.watch", "follow a run in the browser while it works"),
+    "export": ("tinyset.cli.export", "a condensed set as ordinary image files"),
+    "import": ("tinyset.cli.import_", "condensed images of other tools as a condensed set"),
+    "hub": ("tinyset.cli.hub", "push to or pull from the Hugging Face hub"),
     "demo": ("tinyset.cli.demo", "condense the embedded dataset and compare, in a few minutes"),
 }
 

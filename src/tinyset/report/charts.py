@@ -50,6 +50,26 @@ def storage_chart(rows: Rows, stem: Path, title: str = "") -> list[Path]:
     return _save(draw, stem, title)
 
 
+def time_chart(rows: Rows, stem: Path, title: str = "") -> list[Path]:
+    """Accuracy against condensation time, a point per method; the bar is one standard deviation over seeds."""
+
+    def draw(axes: Any) -> None:
+        for row, colour in zip(rows, _colours(), strict=False):
+            accuracy, minutes = row["accuracy"], row["seconds"] / 60
+            if row["method"] == "full":
+                axes.axhline(accuracy["mean"], color="#888888", linestyle="--", linewidth=1, label="full data")
+                continue
+            axes.errorbar(
+                minutes, accuracy["mean"], accuracy["std"] or 0, fmt="o", color=colour, label=row["method"], capsize=3
+            )
+            axes.annotate(
+                row["method"], (minutes, accuracy["mean"]), fontsize=7, xytext=(5, 3), textcoords="offset points"
+            )
+        axes.set_xlabel("minutes of condensation, set-up included")
+
+    return _save(draw, stem, title)
+
+
 def _by_set(rows: Rows) -> dict[str, list[Mapping[str, Any]]]:
     lines: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:

@@ -8,6 +8,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 def columns(rows: Rows) -> tuple[list[str], list[list[str]]]:
     """Headings and cells. The test images get a column only where some are corrupted."""
+    if rows and "method" in rows[0]:
+        return _comparison(rows)
     corrupted = any(row.get("corruption", "clean") != "clean" for row in rows)
     headings = ["Set", "Network", "Protocol", *(["Test images"] if corrupted else []), "Accuracy %", "n", "Balanced %"]
     headings += ["Images", "Train steps", "Images seen", "Train s", "Bytes"]
@@ -32,9 +34,29 @@ def columns(rows: Rows) -> tuple[list[str], list[list[str]]]:
     return headings, cells
 
 
+def _comparison(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """The rows of `tinyset compare`."""
+    headings = ["Method", "Accuracy %", "n", "Condense s", "Steps", "Images", "Numbers per class", "Bytes", "Train s"]
+    cells = [
+        [
+            row["method"],
+            spread(row["accuracy"]),
+            str(row["accuracy"]["n"]),
+            f"{row['seconds']:.0f}",
+            f"{row['steps']:,}",
+            f"{row['images']:,}",
+            "" if row["params_per_class"] is None else f"{row['params_per_class']:,.1f}",
+            f"{row['bytes']:,}",
+            f"{row['train_seconds']:.1f}",
+        ]
+        for row in rows
+    ]
+    return headings, cells
+
+
 def numeric(headings: Sequence[str]) -> list[bool]:
     """Which columns are set flush right."""
-    return [heading not in ("Set", "Network", "Protocol", "Test images") for heading in headings]
+    return [heading not in ("Set", "Method", "Network", "Protocol", "Test images") for heading in headings]
 
 
 def spread(value: Mapping[str, Any], sign: str = "±") -> str:
