@@ -136,23 +136,37 @@ def as_labels(labels: Any) -> np.ndarray:
     """A flat array of int64 or of strings."""
     if isinstance(labels, Iterable) and not isinstance(labels, np.ndarray | torch.Tensor):
         labels = list(labels)
-        if any(isinstance(label, str) for label in labels):
-            labels = [str(label) for label in labels]
-    try:
-        values = _numpy(labels)
-    except UserError:
-        raise UserError("Labels must be one integer or one string for each image.") from None
+    if isinstance(labels, list) and any(isinstance(label, str | bytes) for label in labels):
+        values = np.array(labels, dtype=object)
+    else:
+        try:
+            values = _numpy(labels)
+        except UserError:
+            raise _bad_labels("lists of different lengths") from None
     if values.ndim == 2 and values.shape[1] == 1:  # N x 1, as many .npz and .mat files have it
         values = values[:, 0]
+    if values.ndim != 1:
+        raise _bad_labels(f"an array of {values.ndim} axes")
     if values.dtype.kind in "SO":
-        values = np.array([v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in values.tolist()])
+        values = np.array([_text(value) for value in values.tolist()])
     if values.dtype.kind == "f" and np.all(values == np.floor(values)):
         values = values.astype(np.int64)
-    if values.ndim != 1 or values.dtype.kind not in "iuUb":
-        raise UserError(
-            f"Labels must be one integer or one string for each image, not {values.dtype} of {values.ndim} axes."
-        )
+    if values.dtype.kind not in "iuUb":
+        raise _bad_labels(str(values.dtype))
     return values if values.dtype.kind == "U" else values.astype(np.int64)
+
+
+def _text(value: Any) -> str:
+    """A label among strings. A number becomes its digits; anything else, a missing value above all, is no label."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, str | int):
+        return str(value)
+    raise _bad_labels(repr(value)[:40])
+
+
+def _bad_labels(found: str) -> UserError:
+    return UserError(f"Labels must be one integer or one string for each image, not {found}.")
 
 
 def index_of(values: np.ndarray, known: np.ndarray, where: str = "The labels") -> torch.Tensor:

@@ -102,10 +102,14 @@ def cached(asked: Any, build: Build, note: Callable[[str], None]) -> Splits:
     place = cache_dir() / "decoded" / key
     if (found := _read(place, note)) is not None:
         return found
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(place, error) from error
     # a second process waits instead of decoding too; the lock file stays, removing it would let a third one in
     guard = lock(place.with_name(f".{key}.lock"), wait=True, busy="")
     try:
-        if (found := _read(place, note)) is not None:
+        if (found := _read(place, lambda _: None)) is not None:
             return found
         _write(place, build)
     finally:
@@ -127,10 +131,14 @@ def _write(place: Path, build: Build) -> None:
         shutil.rmtree(place, ignore_errors=True)
         os.rename(folder, place)
     except OSError as error:
-        raise RunError(f"Cannot write the cache {place.parent}: {error.strerror or error}.") from error
+        raise _unwritable(place, error) from error
     finally:
         writer.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unwritable(place: Path, error: OSError) -> RunError:
+    return RunError(f"Cannot write the cache {place.parent}: {error.strerror or error}.")
 
 
 def _index(folder: Path, splits: Splits) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tinyset.data.limits import DEFLATE_RATIO
 from tinyset.errors import UserError
 
 UBYTE = 8
-MAX_BYTES = 1 << 31
 
 
 def read_idx(path: Path, axes: int) -> np.ndarray:
@@ -24,8 +24,9 @@ def read_idx(path: Path, axes: int) -> np.ndarray:
                 raise UserError(f"{path} is not an IDX file of bytes with {axes} axes.")
             shape = tuple(int.from_bytes(header[4 + 4 * i : 8 + 4 * i], "big") for i in range(axes))
             size = math.prod(shape)
-            # the header is compared with what is there: one byte more than promised is read, never more
-            content = stream.read(size + 1) if size <= MAX_BYTES else b""
+            # the promise is compared with the file before memory is asked for; then one byte more is read, never all
+            possible = size <= path.stat().st_size * (DEFLATE_RATIO if zipped else 1)
+            content = stream.read(size + 1) if possible else b""
     except (OSError, EOFError, zlib.error, MemoryError) as error:
         raise UserError(f"{path} cannot be read ({error}).") from error
     if len(content) != size:

@@ -8,6 +8,7 @@ text. Any other name, opcode or shape is refused before anything happens.
 import io
 import math
 import pickletools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -53,10 +54,11 @@ def loads(data: bytes) -> Any:
         raise Refused("larger than any file of this kind")
     machine = _Machine()
     try:
-        for opcode, argument, _ in pickletools.genops(io.BytesIO(data)):
-            if opcode.name == "STOP":
-                return _finished(machine.pop())
-            machine.step(opcode.name, argument)
+        with warnings.catch_warnings(action="ignore"):  # of the escapes in damaged text strings
+            for opcode, argument, _ in pickletools.genops(io.BytesIO(data)):
+                if opcode.name == "STOP":
+                    return _finished(machine.pop())
+                machine.step(opcode.name, argument)
     except Refused:
         raise
     except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, RecursionError) as error:
