@@ -11,35 +11,14 @@ from torch import nn
 
 from tinyset.errors import UserError
 from tinyset.networks.base import Network
+from tinyset.networks.layers import first_padding, make_norm, make_pooling
 
-NORMS = ("instance", "batch", "group", "layer", "none")
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "leakyrelu": lambda: nn.LeakyReLU(0.01),
     "sigmoid": nn.Sigmoid,
     "swish": nn.SiLU,
 }
-POOLINGS = ("avg", "max", "none")
-
-
-def make_norm(name: str, channels: int) -> nn.Module:
-    if name == "instance":
-        return nn.GroupNorm(channels, channels)
-    if name == "batch":
-        return nn.BatchNorm2d(channels)
-    if name == "group":
-        return nn.GroupNorm(4, channels)
-    if name == "layer":
-        return nn.GroupNorm(1, channels)
-    if name == "none":
-        return nn.Identity()
-    raise UserError(f"Unknown norm {name!r}: choose one of {', '.join(NORMS)}.")
-
-
-def make_pooling(name: str) -> nn.Module:
-    if name not in POOLINGS:
-        raise UserError(f"Unknown pooling {name!r}: choose one of {', '.join(POOLINGS)}.")
-    return {"avg": nn.AvgPool2d(2), "max": nn.MaxPool2d(2), "none": nn.Identity()}[name]
 
 
 class ConvNet(Network):
@@ -60,16 +39,12 @@ class ConvNet(Network):
             raise UserError(f"Unknown activation {activation!r}: choose one of {', '.join(ACTIVATIONS)}.")
         if not 1 <= depth <= 8 or width < 1:
             raise UserError(f"A ConvNet needs a depth of 1 to 8 and a width of 1 or more, not {depth} and {width}.")
-        height, width_px = image_size
-        # 1-channel 28x28 inputs are padded to 32x32 by the first convolution, as the papers do
-        first_pad = 3 if image_size == (28, 28) else 1
-        if first_pad == 3:
-            height, width_px = 32, 32
+        extra, (height, width_px) = first_padding(image_size)
         layers = []
         for i in range(depth):
             layers.append(
                 nn.Sequential(
-                    nn.Conv2d(channels if i == 0 else width, width, 3, padding=first_pad if i == 0 else 1),
+                    nn.Conv2d(channels if i == 0 else width, width, 3, padding=1 + extra if i == 0 else 1),
                     make_norm(norm, width),
                     ACTIVATIONS[activation](),
                     make_pooling(pooling),

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,27 @@ from torch import nn
 from tinyset.errors import UserError
 from tinyset.files import sha256_file
 from tinyset.networks.base import reset
+from tinyset.networks.classic import MLP, AlexNet, LeNet
 from tinyset.networks.convnet import ConvNet
+from tinyset.networks.densenet import DenseNet121
+from tinyset.networks.resnet import ResNet
+from tinyset.networks.vgg import VGG11
+from tinyset.networks.vit import ViT
 from tinyset.rng import generator, seeded_globals
 
 Factory = Callable[..., nn.Module]
 
-NETWORKS: dict[str, Factory] = {"convnet": ConvNet}
+NETWORKS: dict[str, Factory] = {
+    "convnet": ConvNet,
+    "mlp": MLP,
+    "lenet": LeNet,
+    "alexnet": AlexNet,
+    "vgg11": VGG11,
+    "resnet10": partial(ResNet, stages=(1, 1, 1, 1)),
+    "resnet18": partial(ResNet, stages=(2, 2, 2, 2)),
+    "densenet121": DenseNet121,
+    "vit": ViT,
+}
 
 
 def list_networks() -> list[str]:
@@ -33,7 +49,8 @@ def build(spec: str, *, channels: int, image_size: tuple[int, int], classes: int
     shape: dict[str, Any] = {"channels": channels, "image_size": image_size, "classes": classes}
     if name in NETWORKS:
         try:
-            return NETWORKS[name](**shape, **options)
+            with seeded_globals(seed, "factory"):  # torch's layers draw at construction; the user's state stays
+                return NETWORKS[name](**shape, **options)
         except TypeError as error:
             raise UserError(f"The network {spec!r} does not take these options: {error}.") from error
     factory = _user_factory(spec)
