@@ -73,7 +73,7 @@ def test_every_mode_is_converted_with_one_counted_note(photos):
     splits = load_images(photos(files))
     assert splits.train.images.shape == (18, 3, 7, 9)
     (note,) = [note for note in splits.notes if "converted" in note]
-    for words in ("2 RGBA", "2 palette", "2 16-bit", "2 CMYK", "2 grey with alpha", "8-bit RGB"):
+    for words in ("14 files", "2 RGBA", "2 palette", "2 16-bit", "2 CMYK", "2 grey with alpha", "4 grey", "8-bit RGB"):
         assert words in note
 
 

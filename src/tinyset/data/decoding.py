@@ -43,8 +43,9 @@ Pictures = Callable[[], Iterable[Picture]]  # called once per pass: encoded byte
 @dataclass
 class _Survey:
     sizes: Counter[tuple[int, int]] = field(default_factory=Counter)
-    kinds: Counter[str] = field(default_factory=Counter)
-    grey: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)  # those that have to be converted whatever the rest is
+    grey: int = 0  # all without colour
+    plain_grey: int = 0  # those that are converted only because others have colour
     bad: dict[str, str] = field(default_factory=dict)
 
 
@@ -71,6 +72,8 @@ def _look_at_all(source: Pictures, count: int, progress: Progress) -> _Survey:
             survey.grey += seen.grey
             if seen.kind is not None:
                 survey.kinds[seen.kind] += 1
+            else:
+                survey.plain_grey += seen.grey
         if done % 256 == 0 or done == count:
             progress.update(done)
     return survey
@@ -160,7 +163,7 @@ def _unreadable(bad: dict[str, str], skipped: bool) -> str:
 
 def _notes(survey: _Survey, size: tuple[int, int], channels: int, request: Request) -> list[str]:
     notes = []
-    kinds = survey.kinds + (Counter(grey=survey.grey) if channels == 3 and survey.grey else Counter())
+    kinds = survey.kinds + (Counter(grey=survey.plain_grey) if channels == 3 else Counter())
     if kinds:
         counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
         target = "grey" if channels == 1 else "RGB"
