@@ -53,6 +53,21 @@ def test_a_tar_with_paths_outside_writes_nothing(tmp_path):
     assert outside == []
 
 
+def test_a_tar_bomb_is_refused_before_it_is_inflated(tmp_path):
+    """A member that claims 3 GB: the claim is enough."""
+    info = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
+    info.size = 3 << 30
+    (tmp_path / "cifar-10-python.tar.gz").write_bytes(gzip.compress(info.tobuf() + bytes(1 << 20)))
+    with pytest.raises(UserError, match="bomb"):
+        load_images("cifar10", data_dir=tmp_path)
+
+
+def test_home_is_understood(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    formats.mnist(tmp_path / "data")
+    assert len(load_images("mnist", data_dir="~/data").train) == 20
+
+
 def test_cifar100_fine_labels(tmp_path):
     formats.cifar100(tmp_path)
     splits = load_images("cifar100", data_dir=tmp_path)

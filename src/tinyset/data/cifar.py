@@ -26,6 +26,7 @@ BATCHES = {
     "cifar10": {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]},
     "cifar100": {"train": ["train"], "test": ["test"]},
 }
+MAX_ARCHIVE = 4 * pickles.MAX_BYTES
 META = {"cifar10": ("batches.meta", "label_names"), "cifar100": ("meta", "fine_label_names")}
 
 
@@ -80,9 +81,13 @@ def _folder_reader(folder: Path) -> Read:
 def _archive_reader(archive: Path, wanted: set[str]) -> Read:
     """The wanted members, read into memory: nothing is extracted, so nothing can land outside its destination."""
     found: dict[str, bytes] = {}
+    passed = 0
     try:
         with tarfile.open(archive) as tar:
             for member in tar:
+                passed += member.size
+                if passed > MAX_ARCHIVE:
+                    raise UserError(f"{archive} holds more than CIFAR: a decompression bomb.")
                 name = member.name.rpartition("/")[2]
                 if name in wanted and member.isfile() and member.size <= pickles.MAX_BYTES:
                     file = tar.extractfile(member)

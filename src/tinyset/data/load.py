@@ -1,6 +1,7 @@
 """From whatever the user names to `Splits`."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,8 @@ def load_images(
     unreadable files out instead of stopping.
     """
     request = Request(
-        source=str(source) if isinstance(source, str | Path) else "the data",
-        data_dir=Path(data_dir) if data_dir is not None else cache_dir() / "data",
+        source=os.path.expanduser(source) if isinstance(source, str | Path) else "the data",
+        data_dir=Path(data_dir).expanduser() if data_dir is not None else cache_dir() / "data",
         image_size=parse_image_size(image_size),
         holdout=holdout,
         skip_bad=skip_bad,

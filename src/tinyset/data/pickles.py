@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-MAX_BYTES = 1 << 30  # the largest official file is 155 MB
+MAX_BYTES = 1 << 29  # the largest official file is 155 MB
 _MARK = object()
 _NAMES = {
     ("numpy.core.multiarray", "_reconstruct"): "reconstruct",
@@ -142,12 +142,6 @@ class _Machine:
         for key, value in zip(items[::2], items[1::2], strict=True):
             target[_key(key)] = value
 
-    def make_list(self, _: Any) -> None:
-        self.stack.append(self.pop_mark())
-
-    def make_tuple(self, _: Any) -> None:
-        self.stack.append(tuple(self.pop_mark()))
-
     def make_dict(self, _: Any) -> None:
         items = self.pop_mark()
         self.stack.append({_key(key): value for key, value in zip(items[::2], items[1::2], strict=True)})
@@ -155,10 +149,6 @@ class _Machine:
     def short_tuple(self, count: int) -> None:
         items = [self.pop() for _ in range(count)]
         self.stack.append(tuple(reversed(items)))
-
-    def name(self, argument: Any) -> None:
-        module, _, name = str(argument).partition(" ")
-        self.push_name(module, name)
 
     def stack_name(self, _: Any) -> None:
         name, module = self.pop(), self.pop()
@@ -249,13 +239,13 @@ _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "APPENDS": _Machine.appends,
     "SETITEM": _Machine.set_item,
     "SETITEMS": _Machine.set_items,
-    "LIST": _Machine.make_list,
-    "TUPLE": _Machine.make_tuple,
+    "LIST": lambda machine, _: machine.stack.append(machine.pop_mark()),
+    "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.pop_mark())),
     "DICT": _Machine.make_dict,
     "TUPLE1": lambda machine, _: machine.short_tuple(1),
     "TUPLE2": lambda machine, _: machine.short_tuple(2),
     "TUPLE3": lambda machine, _: machine.short_tuple(3),
-    "GLOBAL": _Machine.name,
+    "GLOBAL": lambda machine, argument: machine.push_name(*argument.split(" ", 1)),
     "STACK_GLOBAL": _Machine.stack_name,
     "REDUCE": _Machine.reduce,
     "BUILD": _Machine.build,
