@@ -7,6 +7,7 @@ Networks are re-created from their seeds and checked against a stored hash of th
 """
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ class Bank:
         """Compute what is missing up to `networks`; returns how many are there (fewer where `stop` said so)."""
         if (have := self.size()) >= networks:
             return networks
-        guard = lock(self.folder / ".lock", wait=True, busy="")  # a second builder waits and then finds it done
+        waiting = partial(stop.leave, f"while another process builds {self.folder}") if stop else None
+        guard = lock(self.folder / ".lock", wait=True, busy="", meanwhile=waiting)  # then we find it done
         try:
             self._shards.clear()
             have = self.size()

@@ -148,6 +148,7 @@ class Loop:
         self.resumed_from: int | None = None
         self.stopped: str | None = None
         self.class_names = data.class_names
+        self.data = data.train.fingerprint
         kind, options = _options(config)
         self.objective: Objective | None = None
         if kind is not None and options is not None and config.steps > 0:
@@ -242,6 +243,7 @@ class Loop:
             self.step,
             {
                 "step": self.step,
+                "data": self.data,
                 "first_loss": self.first_loss,
                 "loss": self.loss,
                 "synthetic": dict(self.synthetic.named_parameters()),
@@ -253,7 +255,10 @@ class Loop:
     def _resume(self) -> None:
         saved = self.folder.newest_checkpoint(self.progress.note)
         if saved is None or self.objective is None:
+            self.folder.keep_metrics(0)
             return
+        if saved.get("data", self.data) != self.data:
+            raise UserError("--resume: the images are not those the run began with.")
         own = dict(self.synthetic.named_parameters())
         with torch.no_grad():
             for name, value in saved["synthetic"].items():

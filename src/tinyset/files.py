@@ -1,10 +1,14 @@
 """Files that are either the old version or the new one, never half of each; and trees of tensors without pickle."""
 
+import contextlib
+import ctypes
 import hashlib
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,9 @@ from safetensors.torch import save as safetensors_bytes
 from tinyset.errors import RunError, UserError
 
 META = "tinyset"  # safetensors orders several metadata keys at random: one key keeps the bytes stable
+TEMPORARY = ".tmp"  # how names of unfinished files and folders end; they begin with a dot
+LOOK_EVERY_S = 0.1  # how often a waiting process looks at a lock
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # Linux: fcntl.h, fs.h
 
 
 def cache_dir() -> Path:
@@ -26,13 +33,13 @@ def cache_dir() -> Path:
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
-    """Temporary file beside the target, fsync, rename: a reader sees the old bytes or the new ones."""
+    """Temporary file beside the target, fsync, rename, fsync of the folder: a reader sees the old bytes or the new ones."""
     if isinstance(data, str):
         data = data.encode()
     temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
@@ -40,11 +47,64 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
         temporary = None
+        _sync_folder(path.parent)
     except OSError as error:
         raise RunError(f"Cannot write {path}: {error.strerror or error}.") from error
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """After a power cut the new name is there too. Not every file system can; the data itself is already safe."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def building_folder(target: Path) -> Path:
+    """An empty folder beside `target`, to be filled and handed to `replace_folder`."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=TEMPORARY))
+
+
+def replace_folder(new: Path, target: Path) -> None:
+    """Put the folder `new` in the place of `target`. At no moment is there nothing, where the system can exchange."""
+    new.chmod(0o777 & ~_umask())
+    if not target.exists():
+        os.rename(new, target)
+    elif _exchange(new, target):
+        shutil.rmtree(new) if new.is_dir() else new.unlink()
+    else:
+        old = new.with_name(f"{new.name.removesuffix(TEMPORARY)}.old{TEMPORARY}")
+        os.rename(target, old)
+        os.rename(new, target)
+        shutil.rmtree(old) if old.is_dir() else old.unlink()
+    _sync_folder(target.parent)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names in one step; False where the system or the file system cannot."""
+    try:
+        swap = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError, TypeError):
+        return False
+    return swap(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0
+
+
+def sweep(folder: Path) -> None:
+    """Remove what writers that were killed left unfinished. Only for who holds the lock of the folder."""
+    with contextlib.suppress(OSError):
+        for entry in list(folder.iterdir()):
+            if is_temporary(entry.name):
+                shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+
+
+def is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(TEMPORARY)
 
 
 def _umask() -> int:
@@ -62,16 +122,28 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def lock(path: Path, *, wait: bool, busy: str) -> FileLock:
-    """An advisory lock on `path` that dies with its owner. `busy`: the sentence said when it is taken."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    guard = FileLock(str(path), timeout=-1 if wait else 0)
+def lock(path: Path, *, wait: bool, busy: str, meanwhile: Callable[[], None] | None = None) -> FileLock:
+    """An advisory lock on `path` that dies with its owner. `busy`: the sentence said when it is taken.
+
+    `meanwhile` is called while we wait and may raise. Who gets the lock `.lock` of a folder sweeps it.
+    """
     try:
-        guard.acquire()
-    except Timeout:
-        raise UserError(busy) from None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        guard = FileLock(str(path), timeout=0)
+        while True:
+            try:
+                guard.acquire()
+                break
+            except Timeout:
+                if not wait:
+                    raise UserError(busy) from None
+            if meanwhile is not None:
+                meanwhile()
+            time.sleep(LOOK_EVERY_S)
     except OSError as error:
-        raise UserError(f"Cannot lock {path}: {error.strerror or error}.") from error
+        raise RunError(f"Cannot lock {path}: {error.strerror or error}.") from error
+    if path.name == ".lock":
+        sweep(path.parent)
     return guard
 
 
@@ -95,7 +167,7 @@ def load_tree(path: Path, what: str = "file") -> dict[str, Any]:
         tree = _put_tensors(json.loads(meta["tree"]), tensors)
     except FileNotFoundError:
         raise RunError(f"The {what} {path} is missing.") from None
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"The {what} {path} is damaged or not ours: delete it or restore it from a copy.") from error
     return tree
 
@@ -111,7 +183,7 @@ def _digest(text: str, tensors: Mapping[str, torch.Tensor]) -> str:
 def _take_tensors(node: Any, tensors: dict[str, torch.Tensor], at: str) -> Any:
     if isinstance(node, torch.Tensor):
         tensors[at] = node.detach().cpu().contiguous().clone()
-        return {"@": at}
+        return {"@": at, "like": _like(tensors[at])}
     if isinstance(node, Mapping):
         return {str(key): _take_tensors(value, tensors, f"{at}/{key}") for key, value in node.items()}
     if isinstance(node, list | tuple):
@@ -119,10 +191,18 @@ def _take_tensors(node: Any, tensors: dict[str, torch.Tensor], at: str) -> Any:
     return node
 
 
+def _like(tensor: torch.Tensor) -> str:
+    """Type and shape: part of the checksummed text, so that a damaged header cannot re-interpret whole bytes."""
+    return f"{tensor.dtype} {list(tensor.shape)}"
+
+
 def _put_tensors(node: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     if isinstance(node, dict):
-        if set(node) == {"@"}:
-            return tensors[node["@"]]
+        if "@" in node:
+            tensor = tensors[node["@"]]
+            if node.get("like", _like(tensor)) != _like(tensor):
+                raise ValueError("another type or shape")
+            return tensor
         return {key: _put_tensors(value, tensors) for key, value in node.items()}
     if isinstance(node, list):
         return [_put_tensors(value, tensors) for value in node]

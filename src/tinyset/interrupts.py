@@ -27,6 +27,11 @@ class Stop:
         """128 + the signal, as shells count; 0 after a time limit, which is a wish fulfilled."""
         return 0 if self._signal is None else 128 + self._signal
 
+    def leave(self, where: str) -> None:
+        """Where there is nothing to save: end the work if a stop is asked for."""
+        if (reason := self.reason) is not None:
+            raise Interrupted(f"Stopped by {reason} {where}; the same command goes on.", self.exit_code)
+
     def catch(self, number: int, _frame: FrameType | None) -> None:
         self._signal = number
 

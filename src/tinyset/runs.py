@@ -1,16 +1,18 @@
 """A run's folder: config.yaml, metrics.jsonl, checkpoints, env.json. Only one process at a time may write it."""
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 import yaml
 
 from tinyset.config import CondenseConfig, load_yaml
 from tinyset.errors import RunError, UserError
-from tinyset.files import load_tree, lock, save_tree, write_atomic, write_json
+from tinyset.files import is_temporary, load_tree, lock, save_tree, write_atomic, write_json
 from tinyset.machine import environment
 
 # may differ between a run and its resumption without changing what is computed
@@ -23,40 +25,61 @@ class RunFolder:
 
     def __init__(self, path: Path | None, config: CondenseConfig, *, resume: bool, overwrite: bool) -> None:
         self.path, self.config, self.resume, self.overwrite = path, config, resume, overwrite
-        self._metrics: TextIO | None = None
+        self._metrics: FileIO | None = None
 
     def __enter__(self) -> Self:
         if self.path is None:
             return self
-        existed = self.path.exists()
-        if existed and not self.path.is_dir():
-            raise UserError(f"--out {self.path} is a file.")
-        occupied = existed and any(p.name != ".lock" for p in self.path.iterdir())
-        if occupied and not (self.resume or self.overwrite):
-            raise UserError(f"--out {self.path} is not empty: use --overwrite or --resume.")
-        if occupied and not (self.path / "config.yaml").exists():
-            raise UserError(f"--out {self.path} holds other files and is not a run: it is left alone.")
+        self._occupied(self.path)  # said before anything is touched
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"Cannot create --out {self.path}: {error.strerror}.") from None
         self._lock = lock(self.path / ".lock", wait=False, busy=f"Another run is using {self.path}.")
+        try:
+            self._take(self.path)
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def _take(self, path: Path) -> None:
+        """The folder is ours alone: look again, now that nobody else can change it."""
+        occupied = self._occupied(path)
         if occupied and self.resume:
-            self._same_config(self.path / "config.yaml")
+            self._same_config(path / "config.yaml")
         elif occupied:
             self._clear()
-        write_atomic(self.path / "config.yaml", yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False))
-        write_json(self.path / "env.json", environment())
-        return self
+        write_atomic(path / "config.yaml", yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False))
+        write_json(path / "env.json", environment())
+
+    def _occupied(self, path: Path) -> bool:
+        """Whether there is a run in `path`; what is no run, or not to be touched, is refused."""
+        if path.exists() and not path.is_dir():
+            raise UserError(f"--out {path} is a file.")
+        try:  # a kill in the first moment leaves a lock and an unfinished file: that is no run yet
+            occupied = path.exists() and any(p.name != ".lock" and not is_temporary(p.name) for p in path.iterdir())
+        except OSError as error:
+            raise UserError(f"Cannot read --out {path}: {error.strerror}.") from None
+        if occupied and not (self.resume or self.overwrite):
+            raise UserError(f"--out {path} is not empty: use --overwrite or --resume.")
+        if occupied and not (path / "config.yaml").exists():
+            raise UserError(f"--out {path} holds other files and is not a run: it is left alone.")
+        return occupied
 
     def __exit__(self, *_: object) -> None:
         if self.path is not None:
             if self._metrics is not None:
-                self._metrics.close()
+                with contextlib.suppress(OSError):  # of a full disk was said before
+                    self._metrics.close()
             self._lock.release()
 
     def _same_config(self, path: Path) -> None:
-        before = CondenseConfig.parse(load_yaml(path.read_text(), str(path)), str(path)).model_dump()
+        try:
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError):
+            raise RunError(f"{path} is damaged: restore it from a copy, or begin again with --overwrite.") from None
+        before = CondenseConfig.parse(load_yaml(text, str(path)), str(path)).model_dump()
         now = self.config.model_dump()
         changed = [key for key in now if key not in FREE and now[key] != before[key]]
         if changed:
@@ -64,22 +87,27 @@ class RunFolder:
             raise UserError(f"--resume: {key} was {before[key]!r} in {path} and is {now[key]!r} now.")
 
     def _clear(self) -> None:
+        """All but the lock, and config.yaml: it is what makes the folder a run, and is replaced at once."""
         assert self.path is not None
-        for entry in self.path.iterdir():
-            if entry.name != ".lock":
-                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        try:
+            for entry in sorted(self.path.iterdir()):
+                if entry.name not in (".lock", "config.yaml"):
+                    shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        except OSError as error:
+            raise RunError(f"Cannot clear --out {self.path}: {error.strerror or error}.") from None
 
     # -- metrics ----------------------------------------------------------------------------------------------------
 
     def metric(self, values: dict[str, Any]) -> None:
-        """One line a step, flushed at once."""
+        """One line a step, handed to the system at once."""
         if self.path is None:
             return
+        line = (json.dumps(values) + "\n").encode()
         try:
             if self._metrics is None:
-                self._metrics = open(self.path / "metrics.jsonl", "a")  # noqa: SIM115 - closed by __exit__
-            self._metrics.write(json.dumps(values) + "\n")
-            self._metrics.flush()
+                self._metrics = open(self.path / "metrics.jsonl", "ab", buffering=0)  # noqa: SIM115 - closed by __exit__
+            while line:  # a disk that is almost full takes a part; the next write says why
+                line = line[self._metrics.write(line) :]
         except OSError as error:
             raise RunError(f"Cannot write {self.path / 'metrics.jsonl'}: {error.strerror}.") from None
 
@@ -87,8 +115,11 @@ class RunFolder:
         """Drop the lines of steps that will be done again, and a line that a kill cut short."""
         if self.path is None or not (self.path / "metrics.jsonl").exists():
             return
-        lines = (self.path / "metrics.jsonl").read_text(errors="replace").splitlines()[:steps]
-        write_atomic(self.path / "metrics.jsonl", "".join(line + "\n" for line in lines))
+        try:
+            lines = (self.path / "metrics.jsonl").read_bytes().splitlines()[:steps]
+        except OSError as error:
+            raise RunError(f"Cannot read {self.path / 'metrics.jsonl'}: {error.strerror}.") from None
+        write_atomic(self.path / "metrics.jsonl", b"".join(line + b"\n" for line in lines))
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
@@ -102,8 +133,11 @@ class RunFolder:
         path = self.path / f"checkpoint-{step:08d}.safetensors"
         save_tree(path, tree)
         load_tree(path, "checkpoint")
-        for old in self._checkpoints()[:-KEEP]:
-            old.unlink(missing_ok=True)
+        known = self._checkpoints()
+        at = known.index(path)  # later ones were damaged, or we would have gone on from them
+        for old in known[: max(0, at + 1 - KEEP)] + known[at + 1 :]:
+            with contextlib.suppress(OSError):
+                old.unlink()
 
     def newest_checkpoint(self, note: Callable[[str], None]) -> dict[str, Any] | None:
         """The newest checkpoint that is whole; None where the run has not begun."""

@@ -6,6 +6,7 @@ corrupted. Accuracy tables, the budget figure and robustness are different lists
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,8 @@ class Evaluator:
         known = {} if self.fresh else self._known(wanted)
         if len(known) < len(wanted):
             path = cache_dir() / "evaluation" / f"{record_key(training)}.safetensors"
-            guard = lock(path.with_suffix(".lock"), wait=True, busy="")
+            waiting = partial(self.stop.leave, "while another process trains the same network") if self.stop else None
+            guard = lock(path.with_suffix(".lock"), wait=True, busy="", meanwhile=waiting)
             try:
                 if not self.fresh:
                     self.results.refresh()  # another process may have finished it while we waited

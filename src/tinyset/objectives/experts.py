@@ -5,6 +5,7 @@ killed build goes on from its last whole epoch with the same bytes. Asking for m
 the new ones.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,8 @@ class Experts:
         """Train what is missing; returns how many experts there are (fewer where `stop` said so, but at least one)."""
         if self.size(epochs) >= experts:
             return experts
-        guard = lock(self.folder / ".lock", wait=True, busy="")  # a second builder waits and then finds it done
+        waiting = partial(stop.leave, f"while another process trains {self.folder}")
+        guard = lock(self.folder / ".lock", wait=True, busy="", meanwhile=waiting)  # then we find them done
         try:
             self.context.progress.start("experts", experts * epochs)
             for expert in range(experts):

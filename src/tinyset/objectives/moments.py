@@ -6,6 +6,7 @@ Stored per network like the bank: computed once, reused by every later run, a bu
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ class Moments:
         missing = [k for k in range(networks) if not self.path(k).exists()]
         if not missing:
             return networks
-        guard = lock(self.folder / ".lock", wait=True, busy="")  # a second builder waits and then finds it done
+        waiting = partial(stop.leave, f"while another process computes {self.folder}")
+        guard = lock(self.folder / ".lock", wait=True, busy="", meanwhile=waiting)  # then we find them done
         try:
             self.progress.start("moments", networks)
             for k in missing:
