@@ -139,6 +139,39 @@ def test_idc_trains_its_network_on_real_images(make: Callable[..., Any], real: I
     assert loss() < 0.8 * before
 
 
+def test_a_pool_repeats_its_steps_and_changes_nothing_else(make: Callable[..., Any], synthetic: Pixels) -> None:
+    options = {"train_on": "real", "outer": 2, "inner": 2, "real_batch": 4, "augment": "color_crop_cutout"}
+    plain, pooled = make("gradient", synthetic, **options), make("gradient", synthetic, pool=4, **options)
+    losses = [plain.step(synthetic, step).per_class for step in range(4)]
+    assert [pooled.step(synthetic, step).per_class for step in range(8)] == losses * 2
+    alone = make("gradient", synthetic, pool=4, **options)
+    assert alone.step(synthetic, 7).per_class == losses[3]  # an episode is computed from its beginning
+
+
+def test_a_pool_that_does_not_fit_is_refused(make: Callable[..., Any], synthetic: Pixels) -> None:
+    with pytest.raises(UserError, match=r"pool=1000000 .* lower it to \d+ or raise --memory-limit"):
+        make("gradient", synthetic, pool=1_000_000)
+    with pytest.raises(UserError, match="outer = 1 or train_on = real"):
+        make("gradient", synthetic, pool=4, outer=2)
+    with pytest.raises(UserError, match="multiple of outer"):
+        make("gradient", synthetic, pool=3, outer=2, train_on="real")
+
+
+def test_resume_of_a_pool_is_exact(make: Callable[..., Any], real: ImageSet) -> None:
+    check_resume(
+        make,
+        "gradient",
+        lambda: Pixels.create(real, (2, 1, 3), "real", rng.generator(0, "start")),
+        train_on="real",
+        outer=2,
+        inner=2,
+        pool=4,
+        real_batch=5,
+        network_momentum=0.9,
+        augment="color_crop_cutout_flip_scale_rotate",
+    )
+
+
 @pytest.mark.parametrize("train_on", ["synthetic", "real"])
 def test_resume_is_exact(make: Callable[..., Any], real: ImageSet, train_on: str) -> None:
     check_resume(

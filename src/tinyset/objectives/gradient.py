@@ -16,17 +16,22 @@
 
 theta is trained on the synthetic set (DC, DSA) or on real images (IDC). One class at a time: its graph is freed
 before the next is built.
+
+`pool` = K goes beyond the papers, for short runs: theta, A and T_c are those of step k mod K, so that the real gradients, which
+cost most of a step, are computed once and kept. Possible wherever theta does not depend on S.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from tinyset.augment import cutmix
 from tinyset.config import Settings
+from tinyset.errors import UserError
 from tinyset.objectives.base import Losses, Objective
 from tinyset.objectives.inputs import Inputs, add_gradient, learnables, make_network
 from tinyset.objectives.learner import Learner, batch_loss, compiled_loss
@@ -50,6 +55,25 @@ class GradientOptions(Settings):
     network_decay: float = Field(0.0, ge=0)
     network_batch: int = Field(256, ge=1)  # images per SGD step of theta
     network_cutmix: float = Field(0.0, ge=0, le=1)  # probability of CutMix in those steps
+    pool: int | None = Field(None, ge=1)  # K; None: every step has its own network and real images
+
+    @model_validator(mode="after")
+    def _pool_is_possible(self) -> Self:
+        if self.pool is not None and self.train_on == "synthetic" and self.outer > 1:
+            raise ValueError(
+                "a pool needs networks that do not depend on the synthetic set: outer = 1 or train_on = real"
+            )
+        if self.pool is not None and self.pool % self.outer:
+            raise ValueError(f"pool = {self.pool} must be a multiple of outer = {self.outer}")
+        return self
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One element of the pool."""
+
+    weights: list[torch.Tensor]  # theta
+    wanted: list[list[torch.Tensor]]  # for each class, the real gradient of each layer
 
 
 class GradientMatching(Objective):
@@ -68,15 +92,21 @@ class GradientMatching(Objective):
         self.real_loss = compiled_loss(self.context)
         if options.train_on == "real":  # batches of one shape
             self.learner.loss = self.real_loss
+        self.kept: dict[int, Kept] = {}
+        self._check_memory()
 
     def step(self, synthetic: Parameterization, step: int) -> Losses:
-        self._advance_network(synthetic, step)
         inputs, options = self.inputs, self.options
+        k = step if options.pool is None else step % options.pool
+        kept = None
+        if options.pool is None:
+            self._advance_network(synthetic, k)
+        else:
+            kept = self._from_pool(synthetic, k)
         per_class = []
         for c in range(synthetic.classes):
-            augment = inputs.siamese(options.augment, "augment", step, c)
-            real = augment(inputs.real_of_class(c, options.real_batch, "real", step))
-            wanted = self._gradient(real, inputs.one_hot(torch.full((len(real),), c)), self.real_loss)
+            augment = inputs.siamese(options.augment, "augment", k, c)
+            wanted = self._real_gradient(k, c) if kept is None else kept.wanted[c]
             index = inputs.synthetic_index(synthetic, c, options.synthetic_batch, "synthetic", step)
             images = augment(inputs.normalise(synthetic.decode(c, index)))
             gradient = self._gradient(images, synthetic.targets(c, index), batch_loss, create_graph=True)
@@ -84,6 +114,12 @@ class GradientMatching(Objective):
             add_gradient(loss, learnables(synthetic))
             per_class.append(loss.item())
         return Losses(sum(per_class), tuple(per_class))
+
+    def _real_gradient(self, k: int, class_: int) -> list[torch.Tensor]:
+        inputs, options = self.inputs, self.options
+        augment = inputs.siamese(options.augment, "augment", k, class_)
+        real = augment(inputs.real_of_class(class_, options.real_batch, "real", k))
+        return self._gradient(real, inputs.one_hot(torch.full((len(real),), class_)), self.real_loss)
 
     def _gradient(
         self,
@@ -115,6 +151,29 @@ class GradientMatching(Objective):
                     draw = inputs.draw("network cutmix", step, i)
                     images, targets = cutmix(images, targets, draw, options.network_cutmix)
             self.learner.update(images, targets)
+
+    def _from_pool(self, synthetic: Parameterization, k: int) -> Kept:
+        """Element k, its theta put into the network. An episode of `outer` elements is computed from its beginning."""
+        if k not in self.kept:
+            first = k - k % self.options.outer
+            for i in range(first, first + self.options.outer):
+                self._advance_network(synthetic, i)
+                weights = [weight.detach().clone() for weight in self.learner.network.parameters()]
+                self.kept[i] = Kept(weights, [self._real_gradient(i, c) for c in range(synthetic.classes)])
+        with torch.no_grad():
+            for weight, value in zip(self.learner.network.parameters(), self.kept[k].weights, strict=True):
+                weight.copy_(value)
+        return self.kept[k]
+
+    def _check_memory(self) -> None:
+        network, pool = self.learner.network, self.options.pool
+        matched = sum(weight.nbytes for weight in matched_weights(network, self.options.layers))
+        element = matched * self.context.real.classes + sum(weight.nbytes for weight in network.parameters())
+        if pool is not None and pool * element > self.context.memory_limit_bytes:
+            raise UserError(
+                f"--option pool={pool} would keep {pool * element / 1e9:.1f} GB of real gradients: lower it to "
+                f"{self.context.memory_limit_bytes // element} or raise --memory-limit."
+            )
 
     def state(self) -> dict[str, Any]:
         return {"network": self.learner.state()}
