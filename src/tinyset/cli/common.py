@@ -24,8 +24,8 @@ class Common:
 class DataFlags:
     data_dir: str | None = None
     """Where the benchmark files are (default: the user's cache)."""
-    image_size: int | None = None
-    """Resize and centre-crop folder images to this side."""
+    image_size: str | None = None
+    """Resize and centre-crop folder images to this side, 64, or height x width, 60x40."""
     holdout: float | None = None
     """Share of a folder without a test split that becomes one, for example 0.1."""
     skip_bad: bool = False
