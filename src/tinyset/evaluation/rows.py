@@ -118,10 +118,10 @@ def measure_rows(
     """One row per measurement, over all seeds."""
     found = [lab.measure(source(s), network, protocol, s, measurements, shared=shared) for s in seeds]
     names = lab.data.class_names
-    return [_row(records, names) for records in zip(*found, strict=True)]
+    return [row_of(records, names) for records in zip(*found, strict=True)]
 
 
-def _row(found: Sequence[tuple[Record, bool]], class_names: Sequence[str]) -> Row:
+def row_of(found: Sequence[tuple[Record, bool]], class_names: Sequence[str]) -> Row:
     records = [record for record, _ in found]
     first, matrices = records[0], [record.confusion for record in records]
     together = metrics.total_confusion(matrices)

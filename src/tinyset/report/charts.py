@@ -70,6 +70,39 @@ def time_chart(rows: Rows, stem: Path, title: str = "") -> list[Path]:
     return _save(draw, stem, title)
 
 
+def loss_chart(losses: Mapping[str, Sequence[tuple[float, float]]], stem: Path, title: str = "") -> list[Path]:
+    """The condensation loss of each run, (step, loss), on a log scale where it is positive."""
+
+    def draw(axes: Any) -> None:
+        for (name, points), colour in zip(losses.items(), _colours(), strict=False):
+            axes.plot([step for step, _ in points], [loss for _, loss in points], color=colour, label=name)
+        if all(loss > 0 for points in losses.values() for _, loss in points):
+            axes.set_yscale("log")
+        axes.set_xlabel("step")
+
+    return _save(draw, stem, title, "condensation loss")
+
+
+def network_chart(rows: Rows, stem: Path, title: str = "") -> list[Path]:
+    """Accuracy by network, a bar per set; the black line is one standard deviation over seeds."""
+    sets, networks = (list(dict.fromkeys(row[key] for row in rows)) for key in ("set", "network"))
+    height = 0.8 / len(sets)
+
+    def draw(axes: Any) -> None:
+        for i, (name, colour) in enumerate(zip(sets, _colours(), strict=False)):
+            line = [row for row in rows if row["set"] == name]
+            at = [networks.index(row["network"]) + (i - (len(sets) - 1) / 2) * height for row in line]
+            mean, std = ([row["accuracy"][key] for row in line] for key in ("mean", "std"))
+            bars = axes.barh(at, mean, height * 0.9, xerr=std if any(std) else None, color=colour, label=name)
+            axes.bar_label(bars, fmt="%.1f", fontsize=7, padding=2)
+        axes.set_yticks(range(len(networks)), networks)
+        axes.invert_yaxis()
+        axes.set_xlim(0, 100)
+        axes.set_xlabel("test accuracy (%)")
+
+    return _save(draw, stem, title, "")
+
+
 def _by_set(rows: Rows) -> dict[str, list[Mapping[str, Any]]]:
     lines: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -91,7 +124,7 @@ def _line(axes: Any, at: Sequence[float], line: Rows, label: str, colour: str) -
     axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
-def _save(draw: Callable[[Any], None], stem: Path, title: str) -> list[Path]:
+def _save(draw: Callable[[Any], None], stem: Path, title: str, y_label: str = "test accuracy (%)") -> list[Path]:
     try:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -103,7 +136,7 @@ def _save(draw: Callable[[Any], None], stem: Path, title: str) -> list[Path]:
         FigureCanvasAgg(figure)
         axes = figure.subplots()
         draw(axes)
-        axes.set_ylabel("test accuracy (%)")
+        axes.set_ylabel(y_label)
         axes.set_title(title, fontsize=10)
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)

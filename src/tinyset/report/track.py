@@ -1,0 +1,74 @@
+"""TensorBoard files (extra `[track]`): live, as a `Progress` that also writes them, or afterwards from a run's folder."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tinyset.errors import UserError, needs_extra
+from tinyset.progress import Progress
+from tinyset.report.gather import Subject
+
+FOLDER = "tensorboard"
+IMAGES = 8  # of each class in the picture
+
+
+class Tracked:
+    """Passes everything on to another `Progress` and writes its numbers: `condense/loss`, `auto-encoder/loss`, ..."""
+
+    def __init__(self, inner: Progress, folder: Path) -> None:
+        self._inner, self._writer, self._task = inner, writer(folder / FOLDER), "task"
+
+    def start(self, task: str, total: int) -> None:
+        self._task = task
+        self._inner.start(task, total)
+
+    def update(self, done: int, **values: float) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(f"{self._task}/{name}", value, done)
+        self._inner.update(done, **values)
+
+    def note(self, message: str) -> None:
+        self._writer.add_text("notes", message)
+        self._inner.note(message)
+
+    def finish(self) -> None:
+        self._writer.flush()
+        self._inner.finish()
+
+
+def writer(folder: Path) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # tensorboard's own, of its protocol buffers
+            from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise needs_extra("tensorboard", "track", "--track") from None
+    return SummaryWriter(str(folder))
+
+
+def write_events(subject: Subject) -> Path:
+    """Losses, accuracies and pictures of a finished run, in `RUN/tensorboard/report/`; what was written live stays."""
+    if subject.folder is None:
+        raise UserError(f"--track: {subject.name} is not a run with a folder of its own.")
+    folder = subject.folder / FOLDER / "report"
+    for old in folder.glob("events.out.tfevents.*") if folder.is_dir() else ():
+        old.unlink()
+    events = writer(folder)
+    for step, loss, seconds in subject.losses:
+        events.add_scalar("condense/loss", loss, step + 1)
+        events.add_scalar("condense/seconds_per_step", seconds, step + 1)
+    for row in subject.rows:
+        if row.get("corruption", "clean") == "clean":
+            tag = f"accuracy/{row['set']}/{row['network']}/{row['protocol']}"
+            events.add_scalar(tag, row["accuracy"]["mean"], row["train_steps"])
+    condensed = subject.condensed
+    for c, name in enumerate(condensed.class_names):
+        index = torch.linspace(0, condensed.parameterization.counts[c] - 1, IMAGES).round().long().unique()
+        with torch.no_grad():
+            images = condensed.parameterization.decode(c, index).cpu()
+        if images.shape[1] in (1, 3):
+            events.add_images(f"synthetic/{c} {name}", images, condensed.config.steps)
+    events.close()
+    return folder
