@@ -22,6 +22,7 @@ TINY: dict[str, Any] = {
     "pretrain_steps": 20,
     "network": "convnet1:width=4",
     "decoders": 3,
+    "codes": 4,
     "device": "cpu",
     "compile": "never",
 }

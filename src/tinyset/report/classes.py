@@ -55,7 +55,7 @@ def _confusion(row: Row, names: Sequence[str]) -> str:
     matrix = np.array(row["confusion"], dtype=float)
     share = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     off = share - np.diag(np.diag(share))
-    worst = np.argsort(-off, axis=None)[:CONFUSIONS]
+    worst = np.argsort(-off, axis=None, kind="stable")[:CONFUSIONS]
     pairs = [(t, p, off[t, p]) for t, p in (divmod(int(i), len(names)) for i in worst) if off[t, p] > 0]
     said = ", ".join(f"{escape(names[t])} as {escape(names[p])} ({100 * v:.0f} %)" for t, p, v in pairs)
     most = f'<p class="hint">Most often confused: {said}.</p>' if said else ""

@@ -16,7 +16,7 @@ from tinyset.report.gather import Row, Subject, merged
 from tinyset.report.graphs import charts, final
 
 STYLES = ("report.css", "explorer.css")
-SCRIPTS = ("decode.js", "parts.js", "explorer.js", "page.js")
+SCRIPTS = ("decode.js", "parts.js", "panels.js", "explorer.js", "page.js")
 
 
 def page(

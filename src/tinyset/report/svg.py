@@ -44,7 +44,7 @@ def log_ticks(low: float, high: float) -> list[float]:
     """Powers of ten inside [low, high]; 1-2-5 where they are few."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     tens = [10.0**k for k in powers if low <= 10.0**k <= high]
-    if len(tens) >= 3:
+    if len(tens) >= 4:
         return tens[:: math.ceil(len(tens) / 6)]
     return [m * 10.0**k for k in powers for m in (1, 2, 5) if low <= m * 10.0**k <= high]
 
