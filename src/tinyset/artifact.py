@@ -3,6 +3,7 @@
 No pickle, no code: an artifact from a stranger can be damaged or wrong, never dangerous.
 """
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from tinyset.config import Settings
 from tinyset.errors import UserError
+from tinyset.files import sha256_file
 from tinyset.parameterizations import parameterization_class
 from tinyset.parameterizations.base import Parameterization
 from tinyset.storage import PRECISIONS, unpack
@@ -23,6 +25,11 @@ FORMAT = 1
 TENSORS, CONFIG, CARD, PREVIEW = "condensed.safetensors", "config.json", "README.md", "preview.png"
 MOST_BYTES = 4 << 30  # of numbers in an artifact, checked before anything is allocated
 MOST_CONFIG_BYTES = 4 << 20
+MOST_TENSORS = 1000
+MOST_IMAGES = 10_000_000
+MOST_NUMBERS = 1 << 26  # of one image
+DTYPES = {"F32", "F16", "I8", "I32", "I64"}  # what `storage.pack` writes
+RESULTS = "results.jsonl"  # measurements of a set are kept with it
 
 
 class ArtifactConfig(Settings):
@@ -50,22 +57,46 @@ class ArtifactConfig(Settings):
     source_bytes: int = 0
     source_images: int = 0
     condense: dict[str, Any] = {}
+    checksum: str = ""  # of all this and of the tensors; empty: not checked
 
     @model_validator(mode="after")
     def _sane(self) -> "ArtifactConfig":
         if self.format != FORMAT:
             raise ValueError(f"format {self.format} is not format {FORMAT}, the one this tinyset reads")
         channels, height, width = self.image_shape
-        if not (1 <= channels <= 64 and 1 <= height <= 8192 and 1 <= width <= 8192):
+        bounded = 1 <= channels <= 64 and 1 <= height <= 8192 and 1 <= width <= 8192
+        if not bounded or channels * height * width > MOST_NUMBERS:
             raise ValueError(f"image_shape {self.image_shape} is out of bounds")
         if len(self.mean) != channels or len(self.std) != channels or min(self.std) <= 0:
             raise ValueError("mean and std need one number per channel, and std above 0")
+        if not all(map(math.isfinite, (*self.mean, *self.std, self.nominal_params_per_class))):
+            raise ValueError("mean, std and nominal_params_per_class must be finite numbers")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision {self.precision!r} is not one of {', '.join(PRECISIONS)}")
         return self
 
 
+def seal(values: Mapping[str, Any], tensors_sha256: str) -> str:
+    """The checksum of an artifact: over the values of its config.json and the bytes of its tensors."""
+    text = json.dumps({key: value for key, value in values.items() if key != "checksum"}, sort_keys=True)
+    return hashlib.sha256(f"{text}\n{tensors_sha256}".encode()).hexdigest()
+
+
+def verify(folder: Path, config: ArtifactConfig) -> None:
+    """Refuse a set that is not, byte for byte, what was saved."""
+    values = _json(folder / CONFIG)
+    if config.checksum and config.checksum != seal(values, sha256_file(folder / TENSORS)):
+        raise UserError(
+            f"{folder} was damaged or changed after it was written: fetch it again (or, if the change is yours, remove "
+            f"`checksum` from its {CONFIG})."
+        )
+
+
 def read_config(path: Path) -> ArtifactConfig:
+    return ArtifactConfig.parse(_json(path), str(path))
+
+
+def _json(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MOST_CONFIG_BYTES:
             raise UserError(f"{path} is too large to be a condensed set's.")
@@ -76,34 +107,43 @@ def read_config(path: Path) -> ArtifactConfig:
         raise UserError(f"{path} is not valid JSON.") from None
     if not isinstance(values, dict):
         raise UserError(f"{path} is not a JSON object.")
-    return ArtifactConfig.parse(values, str(path))
+    return values
 
 
 def read_tensors(path: Path, config: ArtifactConfig) -> Parameterization:
     """Shapes are compared with the config, and sizes bounded, before a tensor is read."""
+    kind = parameterization_class(config.kind)
+    if not path.is_file():  # neither a folder nor a pipe that never ends
+        raise UserError(f"{path} is missing.")
     try:
-        kind = parameterization_class(config.kind)
         with safe_open(str(path), framework="pt") as file:
             names = set(file.keys())
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+            if len(names) > MOST_TENSORS:
+                raise UserError(f"{path} holds {len(names)} tensors: a condensed set has a few.")
+            slices = {name: file.get_slice(name) for name in names}
+            shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
+            if strange := sorted(name for name, part in slices.items() if str(part.get_dtype()) not in DTYPES):
+                raise UserError(f"{path}: the tensor {strange[0]!r} is of a type that condensed sets do not have.")
             if sum(math.prod(shape) for shape in shapes.values()) * 4 > MOST_BYTES:
                 raise UserError(f"{path} would need more than {MOST_BYTES >> 30} GiB of memory.")
             _check_labels(path, config, file, shapes)
             packed = {name: file.get_tensor(name) for name in names - {"labels"}}
     except (OSError, SafetensorError) as error:
         raise UserError(f"{path} is missing, truncated or not a safetensors file: {error}.") from None
-    tensors = unpack(packed)
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise UserError(f"{path}: the tensor {name!r} holds NaN or infinity.")
     try:
+        tensors = unpack(packed)
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                raise UserError(f"{path}: the tensor {name!r} holds NaN or infinity.")
         made = kind.restore(config.spec, tensors)
     except KeyError as error:
         raise UserError(f"{path}: {error} is missing.") from None
-    except (RuntimeError, TypeError, ValueError, IndexError, OverflowError) as error:
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, MemoryError) as error:
         raise UserError(f"{path} does not fit its {CONFIG}: {' '.join(str(error).split())[:200]}.") from None
     if made.image_shape != config.image_shape or made.classes != len(config.class_names):
         raise UserError(f"{path} does not fit its {CONFIG}: shapes or class counts differ.")
+    if sum(made.counts) > MOST_IMAGES:
+        raise UserError(f"{path} would decode to {sum(made.counts):,} images.")
     return made
 
 

@@ -7,9 +7,9 @@ README.md, preview.png  for people
 
 import hashlib
 import json
+import math
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import resources
@@ -22,10 +22,23 @@ from safetensors.torch import save as safetensors_bytes
 from torch.utils.data import Dataset
 
 from tinyset import hub
-from tinyset.artifact import CARD, CONFIG, FORMAT, PREVIEW, TENSORS, ArtifactConfig, read_config, read_tensors
+from tinyset.artifact import (
+    CARD,
+    CONFIG,
+    FORMAT,
+    PREVIEW,
+    RESULTS,
+    TENSORS,
+    ArtifactConfig,
+    read_config,
+    read_tensors,
+    seal,
+    verify,
+)
 from tinyset.budget import overhead_percent
+from tinyset.data.limits import fits_memory
 from tinyset.errors import RunError, UserError
-from tinyset.files import META, write_atomic, write_json
+from tinyset.files import META, building_folder, replace_folder, write_atomic, write_json
 from tinyset.parameterizations.base import Parameterization
 from tinyset.pictures import grid, short
 from tinyset.protocols import protocol as named_protocol
@@ -53,6 +66,7 @@ for images, labels in ds.loader(epochs=200):  # normalised and augmented as reco
 """
 
 
+DECODED_AT_ONCE = 1 << 26  # numbers
 Buffer = bytes  # inside the class `bytes` is a property
 
 
@@ -142,7 +156,9 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
     @torch.no_grad()
     def images(self, class_: int | str | None = None, decoder: int | None = None) -> torch.Tensor:
         """Synthetic images of all classes or one, by all decoders or one, in [0, 1]."""
+        numbers = math.prod(self.image_shape)
         if class_ is None:
+            fits_memory(len(self) * numbers * 4, "The decoded set")
             return torch.cat([self.images(c, decoder) for c in range(len(self.class_names))])
         c = self.class_names.index(class_) if isinstance(class_, str) else class_
         index = torch.arange(self.parameterization.counts[c])
@@ -151,7 +167,9 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
             if not 0 <= decoder < decoders:
                 raise UserError(f"There is no decoder {decoder}: the set has {decoders}.")
             index = index[index % decoders == decoder]
-        return torch.cat([self.parameterization.decode(c, part) for part in index.split(1024)]).contiguous()
+        fits_memory(len(index) * numbers * 4, f"The decoded class {self.class_names[c]!r}")
+        parts = index.split(max(1, min(1024, DECODED_AT_ONCE // numbers)))
+        return torch.cat([self.parameterization.decode(c, part) for part in parts]).contiguous()
 
     def decode(self) -> tuple[torch.Tensor, torch.Tensor]:
         """All synthetic images, float32 in [0, 1], and their labels."""
@@ -221,20 +239,21 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
         target = Path(path)
         if target.exists() and any(target.iterdir() if target.is_dir() else [target]) and not overwrite:
             raise UserError(f"{target} exists and is not empty: choose another place or overwrite it.")
+        if target.is_dir() and any(target.iterdir()) and not (target / CONFIG).exists():
+            raise UserError(f"{target} holds other files and is not a condensed set: it is left alone.")
+        values = self.config.model_dump(mode="json")
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            building = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+            building = building_folder(target)
         except OSError as error:
             raise RunError(f"Cannot write {target}: {error.strerror or error}.") from error
         try:
             write_atomic(building / TENSORS, self._serialized)
-            write_json(building / CONFIG, self.config.model_dump(mode="json"))
+            write_json(building / CONFIG, values | {"checksum": seal(values, self.fingerprint)})
             write_atomic(building / CARD, self._card())
             self.preview().save(building / PREVIEW)
-            building.chmod(0o755)
-            if target.exists():
-                shutil.rmtree(target) if target.is_dir() else target.unlink()
-            building.rename(target)
+            if (target / RESULTS).is_file():  # keyed by content: still true of what they were measured on
+                shutil.copyfile(target / RESULTS, building / RESULTS)
+            replace_folder(building, target)
         except OSError as error:
             raise RunError(f"Cannot write {target}: {error.strerror or error}.") from error
         finally:
@@ -305,4 +324,6 @@ def load(path: str | os.PathLike[str]) -> CondensedSet:
     if not folder.is_dir() or not (folder / CONFIG).is_file():
         raise UserError(f"{path} is not a condensed set: it has no {CONFIG}.")
     config = read_config(folder / CONFIG)
-    return CondensedSet(read_tensors(folder / TENSORS, config), config, folder)
+    made = read_tensors(folder / TENSORS, config)
+    verify(folder, config)
+    return CondensedSet(made, config, folder)

@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from tinyset.errors import UserError
 
+MOST_QUOTED = 100  # letters of a wrong value
+MOST_YAML_BYTES, MOST_YAML_VALUES = 1 << 20, 100_000
+
 
 class Settings(BaseModel):
     """The base of every settings class."""
@@ -32,7 +35,9 @@ def _first_problem(error: ValidationError, cls: type[BaseModel]) -> str:
     if problem["type"] == "extra_forbidden":
         return f"unknown key {key!r}; the keys are {', '.join(cls.model_fields)}."
     message = problem["msg"].removeprefix("Value error, ").rstrip(".")
-    return f"{key} = {problem['input']!r}: {message}." if problem["loc"] else f"{message}."
+    given = repr(problem["input"])
+    given = given if len(given) <= MOST_QUOTED else given[:MOST_QUOTED] + "…"
+    return f"{key} = {given}: {message}." if problem["loc"] else f"{message}."
 
 
 def parse_duration(text: str | float) -> float:
@@ -134,6 +139,8 @@ def recipe(name: str) -> dict[str, Any]:
             return load_yaml(path.read_text(), name)
         except OSError as error:
             raise UserError(f"Cannot read the recipe {name}: {error.strerror}.") from None
+        except UnicodeDecodeError:
+            raise UserError(f"The recipe {name} is not a text file.") from None
     shipped = resources.files("tinyset") / "recipes" / f"{name}.yaml"
     if not shipped.is_file():
         raise UserError(f"Unknown recipe {name!r}: choose one of {', '.join(recipes())}, or give a .yaml file.")
@@ -145,17 +152,39 @@ def recipes() -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
+class _Loader(yaml.SafeLoader):
+    """Plain values only. No `<<`: merging maps into maps is another way to write billions of values on a page."""
+
+    def flatten_mapping(self, node: Any) -> None:
+        pass
+
+
 def load_yaml(text: str, where: str) -> dict[str, Any]:
     """A YAML mapping. Numbers such as 1e-3, which YAML 1.1 reads as strings, are numbers here."""
+    if len(text) > MOST_YAML_BYTES:
+        raise UserError(f"{where} is too large to be settings.")
     try:
-        values = yaml.safe_load(text)
+        values = yaml.load(text, _Loader)
+        _count(values)
     except yaml.YAMLError as error:
         raise UserError(f"{where} is not valid YAML: {' '.join(str(error).split())}.") from None
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        raise UserError(f"{where} is not valid YAML: a value cannot be read.") from None
     if values is None:
         return {}
     if not isinstance(values, dict):
         raise UserError(f"{where} must be a mapping of settings, not a {type(values).__name__}.")
     return {str(key): _numbers(value) for key, value in values.items()}
+
+
+def _count(value: Any, seen: int = 0) -> int:
+    """How many values there are, aliases followed: a page of YAML can stand for billions of them, or contain itself."""
+    if seen > MOST_YAML_VALUES:
+        raise ValueError("too many values")
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for child in children:
+        seen = _count(child, seen + 1)
+    return seen
 
 
 def _numbers(value: Any) -> Any:

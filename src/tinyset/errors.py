@@ -6,6 +6,18 @@ class TinysetError(Exception):
 
     exit_code = 1
 
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
+
+
+MOST_LETTERS = 1000
+
+
+def one_line(text: str) -> str:
+    """What is quoted may come from a stranger's file: no line breaks, no terminal codes, no end of it."""
+    text = " ".join("".join(letter if letter.isprintable() else " " for letter in text[: 2 * MOST_LETTERS]).split())
+    return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 1] + "…"
+
 
 class UserError(TinysetError):
     """The request is wrong: one sentence that names the flag or file; exit code 2, nothing half-written."""

@@ -42,7 +42,7 @@ METHODS: dict[str, Method] = {
 
 
 def method(name: str) -> Method:
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise UserError(f"Unknown method {name!r}: choose one of {', '.join(METHODS)}.")
     return METHODS[name]
 
@@ -62,9 +62,12 @@ def resolve(recipe_name: str | None, flags: dict[str, Any]) -> CondenseConfig:
     if name == "kfs" and recipe_name in ("fast", "paper"):
         layers.append(recipe(recipe_name))
     merged: dict[str, Any] = {"method": name, "protocol": point.protocol}
+    for key in ("rates", "options"):
+        if not isinstance(values.get(key) or {}, dict):
+            raise UserError(f"recipe {recipe_name}: {key} must be a mapping of names to values.")
     for layer in [*layers, values, given]:
         for key, value in layer.items():
-            merged[key] = {**merged.get(key, {}), **value} if key in ("rates", "options") else value
+            merged[key] = {**merged.get(key, {}), **(value or {})} if key in ("rates", "options") else value
     if name in METHODS and point.objective is None:
         merged["steps"] = 0
     return CondenseConfig.parse(merged, f"recipe {recipe_name}" if recipe_name else "settings")

@@ -12,6 +12,8 @@ INK, PAPER = (40, 40, 40), (255, 255, 255)
 
 def tile(image: torch.Tensor, scale: int) -> Image.Image:
     """One image, C x H x W in [0, 1], enlarged without smoothing."""
+    if image.shape[0] not in (1, 3):
+        image = image.mean(0, keepdim=True)
     pixels = (image.detach().cpu().clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
     if pixels.shape[2] == 1:
         pixels = np.repeat(pixels, 3, axis=2)
@@ -46,5 +48,6 @@ def grid(
 
 
 def short(name: str, most: int = 18) -> str:
-    """A class name that fits a margin."""
+    """A class name that fits a margin, on one line."""
+    name = " ".join(name.split())
     return name if len(name) <= most else name[: most - 1] + "…"

@@ -1,6 +1,7 @@
 """`tinyset VERB ...`. Arguments are parsed before torch is imported, so that --help and typos answer at once."""
 
 import contextlib
+import errno
 import importlib
 import io
 import re
@@ -25,8 +26,19 @@ VERBS = {
 }
 
 
+# the world's fault wherever it shows, in our files or in a library's
+WORLD = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+
+
 def main(argv: list[str] | None = None) -> int:
     """Exit codes: 0; 1 failure; 2 usage; 130 after SIGINT; 143 after SIGTERM."""
+    try:
+        return _main(argv)
+    except KeyboardInterrupt:  # before there was anything to save
+        return _complain("interrupted", 130)
+
+
+def _main(argv: list[str] | None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_overview())
@@ -117,3 +129,9 @@ def _run(module: Any, args: Any) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except OSError as error:
+        if error.errno not in WORLD:
+            raise
+        console.progress.finish()
+        where = f" ({error.filename})" if error.filename else ""
+        return _complain(f"{error.strerror}{where}", 1)

@@ -34,6 +34,7 @@ class Record(Settings):
     images_seen: int
     seconds: float  # of training
     made: dict[str, Any] = {}
+    check: str = ""  # a hash of the line; empty: not checked
 
 
 def record_key(identity: dict[str, Any]) -> str:
@@ -84,9 +85,22 @@ def _append(path: Path, record: Record) -> None:
     guard = lock(cache_dir() / "locks" / f"{name}.lock", wait=True, busy="")
     try:
         lines = {**_read(path), record.key: record}
-        write_atomic(path, "".join(line.model_dump_json() + "\n" for line in lines.values()))
+        write_atomic(path, "".join(_line(found) + "\n" for found in lines.values()))
     finally:
         guard.release()
+
+
+def _line(record: Record) -> str:
+    values = record.model_dump(mode="json", exclude={"check"})
+    return json.dumps(values | {"check": record_key(values)})
+
+
+def _record(line: str) -> Record:
+    values = json.loads(line)
+    record = Record.parse(values, "")
+    if record.check and record.check != record_key({key: values[key] for key in values if key != "check"}):
+        raise ValueError("check")
+    return record
 
 
 def _read(path: Path) -> dict[str, Record]:
@@ -101,7 +115,7 @@ def _read(path: Path) -> dict[str, Record]:
     records = {}
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            record = Record.parse(json.loads(line), "")
+            record = _record(line)
         except (ValueError, TypeError, RecursionError, UserError):
             raise RunError(f"{path}, line {number} is damaged: remove the line and run again.") from None
         records[record.key] = record

@@ -11,6 +11,7 @@ from tinyset.condensed import CondensedSet
 from tinyset.config import CondenseConfig
 from tinyset.data.imageset import ImageSet, Splits
 from tinyset.errors import UserError
+from tinyset.networks import list_networks
 from tinyset.progress import Progress
 from tinyset.rng import generator
 from tinyset.selection import random_selection
@@ -106,6 +107,8 @@ def _before_training(artifact: CondensedSet, data: Splits, progress: Progress) -
     settings: dict[str, Any] = {**artifact.config.condense, "steps": 0, "time_limit_s": None}
     if not artifact.config.condense:
         raise UserError("--baselines kfs-0: the artifact does not record how it was made.")
+    if str(settings.get("network")).partition(":")[0] not in list_networks():
+        raise UserError(f"--baselines kfs-0: the artifact names a network of its own, {settings.get('network')!r}.")
     if artifact.config.source_fingerprint != data.train.fingerprint:
         raise UserError("--baselines kfs-0: --data is not the dataset the artifact was condensed from.")
     return run(CondenseConfig.parse(settings, "config.json of the artifact"), data, progress=progress).condensed

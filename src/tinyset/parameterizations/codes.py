@@ -22,6 +22,8 @@ from tinyset.parameterizations.pixels import choose
 from tinyset.progress import Progress
 from tinyset.rng import derive, generator
 
+MOST_FACTOR, MOST_NUMBERS = 64, 1 << 28  # of decoders as matrices: a stranger's file must not fill the memory
+
 
 class Codes(Parameterization):
     kind = "codes"
@@ -95,6 +97,8 @@ def _image_shape(spec: Mapping[str, Any], code_shape: Sequence[int], channels: S
     depth, height, width = spec["image_shape"]
     factor = 2 ** (len(channels) - 1)
     covered = height <= code_shape[1] * factor and width <= code_shape[2] * factor
+    if factor > MOST_FACTOR or spec["decoders"] * channels[0] * factor**2 * depth > MOST_NUMBERS:
+        raise UserError(f"{spec['decoders']} decoders of {tuple(channels)} would not fit in memory.")
     if depth != channels[-1] or channels[0] != code_shape[0] or not covered:
         raise UserError(
             f"Codes of {tuple(code_shape)} and decoders of {tuple(channels)} do not make {spec['image_shape']}."
