@@ -91,7 +91,7 @@ def run(
     if isinstance(sizes, CodePlan):
         progress.note(sizes.describe())
     with RunFolder(out, config, resume=resume, overwrite=overwrite) as folder:
-        synthetic = start(config, data.train, sizes, device, progress)
+        synthetic = start(config, data.train, sizes, device, progress, stop)
         loop = Loop(config, data, synthetic, device, folder, progress, stop)
         loop.run()
         condensed = CondensedSet(synthetic.cpu(), _artifact_config(config, data, synthetic, loop.step, recipe))

@@ -12,6 +12,7 @@ from tinyset.config import CondenseConfig
 from tinyset.data.imageset import ImageSet
 from tinyset.errors import UserError
 from tinyset.files import cache_dir
+from tinyset.interrupts import Stop
 from tinyset.parameterizations.base import Parameterization
 from tinyset.parameterizations.codes import Codes, create_codes
 from tinyset.progress import Progress
@@ -69,7 +70,12 @@ def nominal_values(config: CondenseConfig, real: ImageSet) -> tuple[int, ...]:
 
 
 def start(
-    config: CondenseConfig, real: ImageSet, sizes: Any, device: torch.device, progress: Progress
+    config: CondenseConfig,
+    real: ImageSet,
+    sizes: Any,
+    device: torch.device,
+    progress: Progress,
+    stop: Stop | None = None,
 ) -> Parameterization:
     """The parameterization at step 0."""
     if config.parameterization == "codes":
@@ -85,6 +91,7 @@ def start(
             device=device,
             cache=cache_dir(),
             progress=progress,
+            stop=stop,
         )
     from tinyset.parameterizations.pixels import Pixels
     from tinyset.parameterizations.tiles import Tiles

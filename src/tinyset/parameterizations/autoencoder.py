@@ -1,8 +1,10 @@
 """The auto-encoder that gives KFS its start (appendix A): one decoder, and an encoder that mirrors it and is discarded.
 
-2,000 steps of batch 256, Adam 0.01, mean squared error between an image and its reconstruction.
+2,000 steps of batch 256, Adam 0.01, mean squared error between an image and its reconstruction. Trained once, kept in
+the cache; a training that was killed goes on from its last `.partial` file with the same bytes.
 """
 
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,10 +16,13 @@ from torch import nn
 from tinyset.data.imageset import ImageSet
 from tinyset.errors import RunError
 from tinyset.files import load_tree, save_tree
+from tinyset.interrupts import Interrupted, Stop
 from tinyset.networks.base import reset
 from tinyset.parameterizations.decoders import Decoders, from_patches, to_patches
 from tinyset.progress import Progress
 from tinyset.rng import generator, seeded_globals
+
+SAVE_EVERY_S = 10.0  # a killed training loses at most this much work
 
 
 class AutoEncoder(nn.Module):
@@ -77,8 +82,9 @@ def pretrain(
     device: torch.device,
     cache: Path | None,
     progress: Progress,
+    stop: Stop | None = None,
 ) -> AutoEncoder:
-    """A trained auto-encoder, from `cache` where an equal one was trained before."""
+    """A trained auto-encoder, from `cache` where an equal one was trained before. A signal ends it, a time limit does not."""
     with seeded_globals(seed):  # torch's layers draw at construction; the user's state stays
         model = AutoEncoder(channels).to(device)
     if cache is not None and cache.exists():
@@ -90,8 +96,19 @@ def pretrain(
     model.reset_from(generator(seed, "autoencoder"))
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     multiple = 2 ** (len(channels) - 1)
+    partial = None if cache is None else cache.with_suffix(".partial")
+    first = _go_on(partial, model, optimizer, progress)
     progress.start("auto-encoder", steps)
-    for step in range(steps):
+    saved = time.monotonic()
+    for step in range(first, steps):
+        leaving = stop is not None and stop.exit_code != 0
+        if partial is not None and (leaving or time.monotonic() - saved > SAVE_EVERY_S):
+            state = {"weights": model.state_dict(), "optimizer": optimizer.state_dict()["state"], "step": step}
+            save_tree(partial, state)
+            saved = time.monotonic()
+        if stop is not None and leaving:
+            told = f"Stopped by {stop.reason} after step {step} of the auto-encoder; --resume goes on from there."
+            raise Interrupted(told, stop.exit_code)
         index = torch.randint(len(real), (batch,), generator=generator(seed, "autoencoder", step))
         patches = to_patches(padded(real.images[index].to(device), multiple), multiple).flatten(0, 1)
         loss = F.mse_loss(model(patches), patches)
@@ -102,4 +119,21 @@ def pretrain(
             progress.update(step + 1, loss=loss.item())
     if cache is not None:
         save_tree(cache, {"weights": {k: v.detach() for k, v in model.state_dict().items()}})
+    if partial is not None:
+        partial.unlink(missing_ok=True)
     return model
+
+
+def _go_on(partial: Path | None, model: AutoEncoder, optimizer: torch.optim.Optimizer, progress: Progress) -> int:
+    """Put back what a stopped training left and return the step it was at; 0 where it left nothing."""
+    if partial is None or not partial.exists():
+        return 0
+    try:
+        tree = load_tree(partial, "unfinished auto-encoder")
+    except RunError as error:
+        progress.note(f"{error} The training starts again.")
+        return 0
+    model.load_state_dict(tree["weights"])
+    state = {int(key): value for key, value in tree["optimizer"].items()}
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    return int(tree["step"])

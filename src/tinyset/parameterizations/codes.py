@@ -14,6 +14,7 @@ from torch import nn
 from tinyset.budget import CodePlan
 from tinyset.data.imageset import ImageSet
 from tinyset.errors import UserError
+from tinyset.interrupts import Stop
 from tinyset.parameterizations.autoencoder import padded, pretrain
 from tinyset.parameterizations.base import Parameterization
 from tinyset.parameterizations.decoders import Decoders
@@ -119,6 +120,7 @@ def create_codes(
     device: torch.device,
     cache: Path | None,
     progress: Progress,
+    stop: Stop | None = None,
 ) -> Codes:
     """The paper's start: decoders are noisy copies of one pre-trained decoder, codes are encoded real images."""
     if cache is not None:
@@ -134,6 +136,7 @@ def create_codes(
         device=device,
         cache=cache,
         progress=progress,
+        stop=stop,
     )
     made = Codes(real.image_shape, plan.codes, plan.code_shape, plan.channels, plan.decoders).to(device)
     multiple = 2 ** (len(plan.channels) - 1)
