@@ -11,7 +11,7 @@ from tinyset.interrupts import Interrupted, Stop
 from tinyset.networks import build, reset, weights_hash
 from tinyset.protocols import Protocol, list_protocols, protocol
 from tinyset.rng import generator
-from tinyset.training import TrainedStats, predict, train
+from tinyset.training import Batches, TrainedStats, idle_biases, predict, train
 
 STATS = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
 SHORT = Protocol(name="short", epochs=4, batch=8, augmentation="flip-shift")
@@ -149,6 +149,13 @@ def test_soft_labels_of_one_hot_rows_train_as_hard_ones() -> None:
         assert torch.allclose(a, b, atol=1e-5)
 
 
+def test_cutmix_with_a_class_that_has_no_image() -> None:
+    images, labels = _data()
+    kept = labels < 2
+    mixed = Protocol(name="t", epochs=1, batch=8, cutmix=1.0)
+    assert _train(_network(), mixed, data=(images[kept], labels[kept])).steps == 2
+
+
 @pytest.mark.parametrize("augmentation", ["none", "dsa", "dsa-nocutout"])
 def test_bytes_and_floats_train_alike(augmentation: str) -> None:
     protocol = Protocol(name="t", epochs=2, batch=8, augmentation=augmentation, cutmix=0.5)  # type: ignore[arg-type]
@@ -175,12 +182,32 @@ def test_predict_takes_any_number_of_images() -> None:
     assert len(predict(network, images[:0], normalisation=STATS)) == 0
 
 
+def test_biases_before_an_instance_norm_are_left_alone_and_nothing_else_notices() -> None:
+    images, labels = _data()
+    plain, quick = _network(), _network()
+    assert len(idle_biases(quick)) == 2 and not idle_biases(_network(spec="convnet2:width=8,norm=batch"))
+    before = [bias.clone() for bias in idle_biases(quick)]
+    protocol = Protocol(name="t", epochs=2, batch=20)
+    _train(quick, protocol)
+    assert all(map(torch.equal, before, idle_biases(quick))) and all(p.requires_grad for p in quick.parameters())
+    optimizer = torch.optim.SGD(plain.parameters(), 0.01, 0.9, weight_decay=5e-4)
+    batches = Batches(images, labels, protocol, STATS, False, 0)
+    for step in range(2):
+        optimizer.param_groups[0]["lr"] = protocol.rate_at(step, 20)
+        batch, targets = batches.at(step)
+        optimizer.zero_grad()
+        F.cross_entropy(plain(batch), targets).backward()
+        optimizer.step()
+    assert torch.allclose(plain(batch), quick(batch), atol=1e-4)
+
+
 @pytest.mark.slow
 def test_compiled_equals_eager() -> None:
-    images, labels = _data()
-    eager, fast = _network(), _network()
-    _train(eager)
-    _train(fast, compile=True)
+    images, labels = _data(18)
+    protocol = Protocol(name="t", epochs=3, batch=16)  # the rest of 2 images runs uncompiled
+    eager, fast = (_network(spec="convnet1:width=8") for _ in range(2))
+    _train(eager, protocol, data=(images, labels))
+    _train(fast, protocol, data=(images, labels), compile=True)
     for a, b in zip(eager.parameters(), fast.parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-4)
     predicted = predict(fast, images, normalisation=STATS, compile=True)
