@@ -44,7 +44,8 @@ def storage_chart(rows: Rows, stem: Path, title: str = "") -> list[Path]:
             _line(axes, [row["bytes"] / 1000 for row in ordered], ordered, kind, colour)
             for row in ordered:
                 at = (row["bytes"] / 1000, row["accuracy"]["mean"])
-                axes.annotate(row["set"], at, fontsize=7, xytext=(3, 4), textcoords="offset points")
+                axes.annotate(row["set"].rpartition(": ")[2], at, fontsize=7, xytext=(3, 4), textcoords="offset points")
+        axes.margins(x=0.15)  # room for the words at the right
         axes.set_xlabel("bytes of the condensed set (kB)")
 
     return _save(draw, stem, title)

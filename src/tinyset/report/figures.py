@@ -7,7 +7,7 @@ from tinyset.files import write_atomic
 from tinyset.report import tables
 from tinyset.report.charts import budget_chart, loss_chart, network_chart, storage_chart, time_chart
 from tinyset.report.gather import Row, Subject, merged, variant_kind
-from tinyset.report.graphs import final, grouped, grouped_by, thinned
+from tinyset.report.graphs import grouped, grouped_by, summary, thinned
 
 
 def write_figures(subjects: Sequence[Subject], compared: Sequence[Row], folder: Path) -> list[Path]:
@@ -19,7 +19,7 @@ def write_figures(subjects: Sequence[Subject], compared: Sequence[Row], folder: 
     written: list[Path] = []
     if losses:
         written += loss_chart(losses, folder / "loss")
-    for protocol, of in grouped(final(ordinary), "protocol").items():
+    for protocol, of in grouped(summary(ordinary), "protocol").items():
         written += network_chart(of, folder / f"networks-{_safe(protocol)}", f"protocol {protocol}")
     for network, of in grouped(ordinary, "network").items():
         along = [row for line in grouped_by(of, ("set", "protocol")).values() if len(line) > 1 for row in line]

@@ -16,6 +16,9 @@ from tinyset.storage import PRECISIONS
 
 Row = dict[str, Any]
 MOST_BYTES = 256 << 20
+EVALUATED = {"set", "network", "protocol", "accuracy", "balanced_accuracy", "images", "train_steps", "images_seen",
+             "seconds", "bytes"}  # fmt: skip
+COMPARED = {"method", "accuracy", "seconds", "steps", "images", "params_per_class", "bytes", "train_seconds"}
 
 
 @dataclass(frozen=True)
@@ -126,9 +129,11 @@ def merged(rows: Iterable[Row]) -> list[Row]:
 
 
 def _json_rows(path: Path) -> list[Row]:
+    """Rows of `evaluate --out`, `demo` or `compare`; anything else of that name is not ours and left alone."""
     values = _json(path)
     rows = values.get("rows", []) if isinstance(values, dict) else []
-    return [row for row in rows if isinstance(row, dict) and isinstance(row.get("accuracy"), dict)]
+    fitting = [row for row in rows if isinstance(row, dict) and (set(row) >= EVALUATED or set(row) >= COMPARED)]
+    return [{"corruption": "clean", **row} for row in fitting]
 
 
 def _json(path: Path) -> Any:

@@ -14,7 +14,7 @@ def charts(subjects: Sequence[Subject], rows: Sequence[Row], compared: Sequence[
     """Loss, accuracy across networks, along training, against bytes, against time: those with data."""
     clean = [row for row in rows if row.get("corruption", "clean") == "clean"]
     ordinary = [row for row in clean if not variant_kind(row["set"])]
-    made = [*loss(subjects), *across_networks(final(ordinary)), *along_training(ordinary)]
+    made = [*loss(subjects), *across_networks(summary(ordinary)), *along_training(ordinary)]
     return [*made, *against_bytes([row for row in clean if variant_kind(row["set"])]), *against_time(compared)]
 
 
@@ -28,14 +28,19 @@ def final(rows: Sequence[Row]) -> list[Row]:
     return list(last.values())
 
 
+def summary(rows: Sequence[Row]) -> list[Row]:
+    """The rows of one measurement per training; what was measured along a training is a curve, not a line of a table."""
+    alone = [of for of in grouped_by(rows, ("set", "network", "protocol", "corruption")).values() if len(of) == 1]
+    return [row for (row,) in alone] or final(rows)
+
+
 def loss(subjects: Sequence[Subject]) -> list[str]:
-    lines = []
-    for subject in subjects:
-        steps = thinned([(step, value) for step, value, _ in subject.losses])
-        if len(steps) > 1:
-            lines.append(Line(subject.name, [s for s, _ in steps], [v for _, v in steps], marks=len(steps) <= 20))
-    if not lines:
+    curves = {subject.name: thinned([(step, value) for step, value, _ in subject.losses]) for subject in subjects}
+    curves = {name: points for name, points in curves.items() if len(points) > 1}
+    if not curves:
         return []
+    few = max(map(len, curves.values())) <= 20
+    lines = [Line(name, [s for s, _ in points], [v for _, v in points], marks=few) for name, points in curves.items()]
     positive = min(min(line.y) for line in lines) > 0
     wide = positive and max(max(line.y) for line in lines) > 8 * min(min(line.y) for line in lines)
     label = "loss (log scale)" if wide else "loss"

@@ -12,8 +12,8 @@ import tinyset
 from tinyset.report import sections
 from tinyset.report.classes import classes
 from tinyset.report.explorer import Nearest, explorer_data
-from tinyset.report.gather import Row, Subject, merged
-from tinyset.report.graphs import charts, final
+from tinyset.report.gather import Row, Subject, merged, variant_kind
+from tinyset.report.graphs import charts, final, summary
 
 STYLES = ("report.css", "explorer.css")
 SCRIPTS = ("decode.js", "parts.js", "panels.js", "explorer.js", "page.js")
@@ -108,8 +108,12 @@ def _hash(text: str) -> str:
 
 def _results(rows: Sequence[Row], compared: Sequence[Row], own: Sequence[str]) -> str:
     parts = [sections.table(compared, own)] if compared else []
-    if rows:
-        parts.append(sections.table(rows, own))
+    main = summary([row for row in rows if not variant_kind(row["set"])])
+    if main:
+        parts.append(sections.table(main, own))
+    if rest := [row for row in rows if row not in main]:
+        what = f"{len(rest)} more measurements: along a training, and of smaller variants"
+        parts.append(f"<details><summary>{what}</summary>{sections.table(rest, own)}</details>")
     if not parts:
         parts = [
             '<p class="lead">No measurements yet: <code>tinyset evaluate</code> writes them beside the artifact.</p>'

@@ -15,7 +15,7 @@ function span(seconds) {
 
 function short(value) {
   if (value === null) return "–";
-  return Math.abs(value) >= 1000 || (value !== 0 && Math.abs(value) < 0.001) ? value.toExponential(2) : value.toPrecision(4);
+  return Math.abs(value) >= 1000 || (value !== 0 && Math.abs(value) < 0.001) ? value.toExponential(2) : value.toPrecision(3);
 }
 
 function mark(tag, attributes, text) {
