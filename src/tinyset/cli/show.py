@@ -23,10 +23,12 @@ class Args(Common):
     """The code that is held while the decoders vary."""
     most: int = 16
     """At most this many images in a row."""
+    classes: str | None = None
+    """Only these classes, separated by commas."""
 
 
-def figure(condensed: Any, decoder: int = 0, code: int = 0, most: int = 16) -> Any:
-    """The picture, as a PIL image."""
+def figure(condensed: Any, decoder: int = 0, code: int = 0, most: int = 16, classes: str | None = None) -> Any:
+    """The picture, as a PIL image: codes above, styles below them."""
     import torch
 
     from tinyset.errors import UserError
@@ -35,24 +37,30 @@ def figure(condensed: Any, decoder: int = 0, code: int = 0, most: int = 16) -> A
     decoders = condensed.config.spec.get("decoders") or 1
     if not 0 <= decoder < decoders:
         raise UserError(f"--decoder {decoder}: the set has decoders 0 to {decoders - 1}.")
+    decode = condensed.parameterization.decode
     codes, styles = [], []
-    for c, name in enumerate(condensed.class_names):
+    for c, name in _chosen(condensed.class_names, classes):
         count = condensed.parameterization.counts[c] // decoders
         if not 0 <= code < count:
             raise UserError(f"--code {code}: class {name!r} has codes 0 to {count - 1}.")
-        walk = torch.arange(min(most, count)) * decoders + decoder
-        codes.append((short(name), list(condensed.parameterization.decode(c, walk))))
-        styles.append(
-            (
-                short(name),
-                list(condensed.parameterization.decode(c, code * decoders + torch.arange(min(most, decoders)))),
-            )
-        )
-    top = grid(codes, title=f"decoder {decoder}, codes 0 to {max(len(r) for _, r in codes) - 1}")
+        codes.append((short(name), list(decode(c, torch.arange(min(most, count)) * decoders + decoder))))
+        styles.append((short(name), list(decode(c, torch.arange(min(most, decoders)) + code * decoders))))
+    top = grid(codes, title=f"decoder {decoder}, codes 0 to {max(len(row) for _, row in codes) - 1}")
     if decoders == 1:
         return top
-    bottom = grid(styles, title=f"code {code}, decoders 0 to {max(len(r) for _, r in styles) - 1}")
-    return _stack(top, bottom)
+    return _stack(top, grid(styles, title=f"code {code}, decoders 0 to {len(styles[0][1]) - 1}"))
+
+
+def _chosen(names: Any, wanted: str | None) -> list[tuple[int, str]]:
+    from tinyset.errors import UserError
+
+    if wanted is None:
+        return list(enumerate(names))
+    chosen = wanted.split(",")
+    for name in chosen:
+        if name not in names:
+            raise UserError(f"--classes: there is no class {name!r}.")
+    return [(names.index(name), name) for name in chosen]
 
 
 def _stack(top: Any, bottom: Any) -> Any:
@@ -70,7 +78,7 @@ def run(args: Args, console: "Console") -> int:
     from tinyset.condensed import load
     from tinyset.errors import UserError
 
-    picture = figure(load(args.artifact), args.decoder, args.code, args.most)
+    picture = figure(load(args.artifact), args.decoder, args.code, args.most, args.classes)
     try:
         Path(args.out).parent.mkdir(parents=True, exist_ok=True)
         picture.save(args.out)
