@@ -156,20 +156,24 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
     @torch.no_grad()
     def images(self, class_: int | str | None = None, decoder: int | None = None) -> torch.Tensor:
         """Synthetic images of all classes or one, by all decoders or one, in [0, 1]."""
-        numbers = math.prod(self.image_shape)
-        if class_ is None:
-            fits_memory(len(self) * numbers * 4, "The decoded set")
-            return torch.cat([self.images(c, decoder) for c in range(len(self.class_names))])
+        decoders = self.config.spec.get("decoders") or 1
+        if decoder is not None and not 0 <= decoder < decoders:
+            raise UserError(f"There is no decoder {decoder}: the set has {decoders}.")
         c = self.class_names.index(class_) if isinstance(class_, str) else class_
-        index = torch.arange(self.parameterization.counts[c])
-        if decoder is not None:
-            decoders = self.config.spec.get("decoders") or 1
-            if not 0 <= decoder < decoders:
-                raise UserError(f"There is no decoder {decoder}: the set has {decoders}.")
-            index = index[index % decoders == decoder]
-        fits_memory(len(index) * numbers * 4, f"The decoded class {self.class_names[c]!r}")
-        parts = index.split(max(1, min(1024, DECODED_AT_ONCE // numbers)))
-        return torch.cat([self.parameterization.decode(c, part) for part in parts]).contiguous()
+        what = "The decoded set" if c is None else f"The decoded class {self.class_names[c]!r}"
+        classes = range(len(self.class_names)) if c is None else [c]
+        wanted = {
+            i: range(self.parameterization.counts[i])[decoder :: 1 if decoder is None else decoders] for i in classes
+        }
+        numbers, count = math.prod(self.image_shape), sum(map(len, wanted.values()))
+        fits_memory(count * numbers * 4, what)
+        images, done = next(self.parameterization.parameters()).new_empty(count, *self.image_shape), 0
+        for i, run in wanted.items():
+            index = torch.arange(run.start, run.stop, run.step)
+            for part in index.split(max(1, min(1024, DECODED_AT_ONCE // numbers))):
+                images[done : done + len(part)] = self.parameterization.decode(i, part)
+                done += len(part)
+        return images
 
     def decode(self) -> tuple[torch.Tensor, torch.Tensor]:
         """All synthetic images, float32 in [0, 1], and their labels."""

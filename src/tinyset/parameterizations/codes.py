@@ -47,9 +47,17 @@ class Codes(Parameterization):
 
     def decode(self, class_: int, index: torch.Tensor | None = None) -> torch.Tensor:
         device, decoders = self.codes.device, self.decoders.count
-        index = torch.arange(self.counts[class_], device=device) if index is None else index.to(device)
-        codes = self.codes[self.offsets[class_] + index // decoders]
-        images = self.decoders(codes, index % decoders)
+        offset = self.offsets[class_]
+        if (
+            run := _run_of(index, self.counts[class_])
+        ) is not None:  # no gathers: twice as fast, and so is its way back
+            first = run.start // decoders
+            images = self.decoders.grid(self.codes[offset + first : offset - (-run.stop // decoders)])
+            images = images[run.start - first * decoders :][: len(run)]
+        else:
+            assert index is not None
+            index = index.to(device)
+            images = self.decoders(self.codes[offset + index // decoders], index % decoders)
         return images[..., : self.image_shape[1], : self.image_shape[2]]
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
@@ -87,6 +95,16 @@ class Codes(Parameterization):
 
     def shared_parameters(self) -> int:
         return sum(p.numel() for p in self.decoders.parameter_list())
+
+
+def _run_of(index: torch.Tensor | None, count: int) -> range | None:
+    """The range that `index` (all `count` images where None) is, where it is one."""
+    if index is None:
+        return range(count)
+    if len(index) < 2 or int(index[-1]) - int(index[0]) != len(index) - 1:
+        return None
+    run = range(int(index[0]), int(index[-1]) + 1)
+    return run if torch.equal(index, torch.arange(run.start, run.stop, device=index.device)) else None
 
 
 def expect_shape(tensors: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...]) -> None:
