@@ -87,7 +87,8 @@ def train(
         if stop is not None and stop.reason:
             if checkpoint is not None:
                 state.save(checkpoint)
-            raise Interrupted(f"{task} stopped after step {state.step} of {total} ({stop.reason}).", stop.exit_code)
+            where = f"{task} stopped by {stop.reason} after step {state.step} of {total}"
+            raise Interrupted(where + ("; run it again to go on." if checkpoint else "."), stop.exit_code)
         began = time.monotonic()
         network.train()
         batch, targets = batches.at(state.step)
