@@ -187,6 +187,15 @@ def test_a_cut_off_file_is_refused_by_name(real: ImageSet, tmp_path: Path) -> No
         bank(real, tmp_path).load(1)
 
 
+def test_a_file_that_vanishes_between_two_steps_is_named(real: ImageSet, tmp_path: Path) -> None:
+    made = bank(real, tmp_path)
+    made.ensure(2)
+    made.load(0)
+    made._path(0).unlink()
+    with pytest.raises(RunError, match=str(made._path(0))):
+        made.load(1)
+
+
 def test_a_foreign_file_is_refused_by_name(real: ImageSet, tmp_path: Path) -> None:
     ours, theirs = bank(real, tmp_path), bank(toy_images(seed=3), tmp_path)
     ours.ensure(2)
@@ -199,6 +208,10 @@ def test_a_foreign_file_is_refused_by_name(real: ImageSet, tmp_path: Path) -> No
 def test_a_missing_network_is_named(real: ImageSet, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="missing"):
         bank(real, tmp_path).load(0)
+    made = bank(real, tmp_path)
+    made.ensure(1)
+    with pytest.raises(RunError, match="no network 1"):
+        made.load(1)
 
 
 def test_other_weights_than_the_stored_ones_are_noticed(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 
 from tinyset.data.imageset import ImageSet
 from tinyset.engine import COMPILE_FROM_IMAGES, Embedder, even_chunk
@@ -56,28 +57,30 @@ class Bank:
             "dtype": str(embed.dtype),
         }
         self.folder = root / "banks" / f"{derive(0, repr(sorted(self.identity.items()))):016x}"
-        self._shards: dict[int, dict[str, Any]] = {}
+        self._hashes: dict[int, list[str]] = {}  # of the files that were found whole; the means stay on the disk
         self._checked: set[int] = set()
 
     def load(self, k: int) -> torch.Tensor:
         """Put the weights of network k into `embed` and return its class means, C x F."""
-        shard = self._shard(k // SHARD)
-        at = k % SHARD
+        number, at = divmod(k, SHARD)
+        hashes = self._whole(number)
+        if at >= len(hashes):
+            raise RunError(f"The bank {self.folder} has no network {k}.")
         reset(self.embed.network, generator(self.seed, "bank network", k))
         if k not in self._checked:
-            if weights_hash(self.embed.network) != shard["hashes"][at]:
+            if weights_hash(self.embed.network) != hashes[at]:
                 raise RunError(
                     f"Network {k} of the bank {self.folder} was drawn with other weights than here (another torch or "
                     "platform): delete that folder to compute it again."
                 )
             self._checked.add(k)
-        return shard["means"][at].to(self.embed.device)
+        return self._stored(number, at).to(self.embed.device)
 
     def size(self) -> int:
         """How many networks are stored."""
         count = 0
         while self._path(count // SHARD).exists():
-            stored = len(self._shard(count // SHARD)["hashes"])
+            stored = len(self._whole(count // SHARD))
             count += stored
             if stored < SHARD:
                 break
@@ -90,13 +93,15 @@ class Bank:
         waiting = partial(stop.leave, f"while another process builds {self.folder}") if stop else None
         guard = lock(self.folder / ".lock", wait=True, busy="", meanwhile=waiting)  # then we find it done
         try:
-            self._shards.clear()
+            self._hashes.clear()
             have = self.size()
             index, labels = self._rows()
             self.progress.start("bank", networks)
+            shard: dict[str, Any] = {}
             saved = time.monotonic()
             while have < networks and not (stop and stop.reason):
-                shard = self._shards.setdefault(have // SHARD, {"identity": self.identity, "means": [], "hashes": []})
+                if not shard or have % SHARD == 0:
+                    shard = self._read(have // SHARD) if have % SHARD else self._empty()
                 began = time.monotonic()
                 reset(self.embed.network, generator(self.seed, "bank network", have))
                 shard["means"].append(self._means(index, labels))
@@ -104,10 +109,10 @@ class Bank:
                 have += 1
                 self.progress.update(have, images_per_s=len(index) / max(time.monotonic() - began, 1e-9))
                 if have % SHARD == 0 or have == networks or time.monotonic() - saved > SAVE_EVERY_S:
-                    save_tree(self._path((have - 1) // SHARD), shard)
+                    self._write((have - 1) // SHARD, shard)
                     saved = time.monotonic()
-            if have % SHARD and have // SHARD in self._shards:
-                save_tree(self._path(have // SHARD), self._shards[have // SHARD])
+            if have % SHARD and shard:
+                self._write(have // SHARD, shard)
         finally:
             guard.release()
         return min(have, networks)
@@ -125,28 +130,50 @@ class Bank:
 
     @torch.no_grad()
     def _means(self, index: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """One pass over the real images: class sums by a one-hot product per chunk, in float64 across chunks."""
-        classes = self.real.classes
-        sums: torch.Tensor | float = 0.0
+        """One pass over the real images. They come class after class: a class's sum is a sum of runs, in float64."""
+        sums = torch.zeros(self.real.classes, 0, dtype=torch.float64, device=self.embed.device)
         for rows, of in zip(index.split(self.embed.chunk), labels.split(self.embed.chunk), strict=True):
             embedding = self.embed(self.real.images[rows].to(self.embed.device))
-            onehot = torch.nn.functional.one_hot(of, classes).T.to(embedding)
-            sums = sums + (onehot @ embedding).double()
-        assert isinstance(sums, torch.Tensor)
-        counts = torch.bincount(labels, minlength=classes).to(sums)
+            if not sums.numel():
+                sums = sums.new_zeros(self.real.classes, embedding.shape[1])
+            classes, lengths = torch.unique_consecutive(of, return_counts=True)
+            for c, run in zip(classes.tolist(), embedding.split(lengths.tolist()), strict=True):
+                sums[c] += run.sum(0, dtype=torch.float64)
+        counts = torch.bincount(labels, minlength=self.real.classes).to(sums)
         return (sums / counts[:, None]).to(self.embed.dtype).cpu()
 
     def _path(self, shard: int) -> Path:
         return self.folder / f"shard-{shard:05d}.safetensors"
 
-    def _shard(self, number: int) -> dict[str, Any]:
-        if number not in self._shards:
-            path = self._path(number)
-            shard = load_tree(path, "bank file")
-            if shard.get("identity") != self.identity:
-                raise RunError(f"The bank file {path} belongs to other data or another network: delete it.")
-            self._shards[number] = shard
-        return self._shards[number]
+    def _whole(self, number: int) -> list[str]:
+        """The weight hashes of a file, which is read and checked when it is first asked for."""
+        if number not in self._hashes:
+            self._hashes[number] = self._read(number)["hashes"]
+        return self._hashes[number]
+
+    def _read(self, number: int) -> dict[str, Any]:
+        path = self._path(number)
+        shard = load_tree(path, "bank file")
+        if shard.get("identity") != self.identity:
+            raise RunError(f"The bank file {path} belongs to other data or another network: delete it.")
+        return shard
+
+    def _stored(self, number: int, at: int) -> torch.Tensor:
+        """One network's means: a bank of 16 GB is not read into memory."""
+        path = self._path(number)
+        try:
+            with safe_open(str(path), framework="pt") as file:
+                means: torch.Tensor = file.get_tensor(f"/means/{at}")
+        except (OSError, SafetensorError) as error:
+            raise RunError(f"The bank file {path} was whole a moment ago and cannot be read now: {error}.") from error
+        return means
+
+    def _empty(self) -> dict[str, Any]:
+        return {"identity": self.identity, "means": [], "hashes": []}
+
+    def _write(self, number: int, shard: dict[str, Any]) -> None:
+        save_tree(self._path(number), shard)
+        self._hashes[number] = list(shard["hashes"])
 
 
 def open_bank(
