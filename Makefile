@@ -33,5 +33,12 @@ bench: install
 faults: install
 	$(BIN)/python -m tests.faults
 
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+dist: install
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+
 clean:
 	rm -rf demo dist build site .pytest_cache .mypy_cache .ruff_cache
