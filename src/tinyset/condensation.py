@@ -14,7 +14,6 @@ from tinyset.budget import CodePlan
 from tinyset.condensed import CondensedSet, make_config
 from tinyset.config import CondenseConfig, Settings
 from tinyset.data.imageset import ImageSet, Splits
-from tinyset.engine import COMPILE_FROM_IMAGES
 from tinyset.errors import RunError, UserError
 from tinyset.interrupts import Interrupted, Stop
 from tinyset.machine import keep_memory, pick_device, set_threads
@@ -22,6 +21,7 @@ from tinyset.methods import resolve
 from tinyset.objectives import objective_class
 from tinyset.objectives.base import Context, Objective
 from tinyset.parameterizations.base import Parameterization
+from tinyset.plan import available_memory_bytes, forecast, refuse_what_does_not_fit, worth_compiling
 from tinyset.progress import Progress, Silent
 from tinyset.runs import RunFolder
 from tinyset.starts import nominal_values, plan, start
@@ -88,6 +88,7 @@ def run(
     set_threads(config.threads)
     keep_memory()
     sizes = plan(config, data.train)
+    refuse_what_does_not_fit(forecast(config, data.train, sizes), config, available_memory_bytes(device.type))
     if isinstance(sizes, CodePlan):
         progress.note(sizes.describe())
     with RunFolder(out, config, resume=resume, overwrite=overwrite) as folder:
@@ -117,15 +118,6 @@ def _options(config: CondenseConfig) -> tuple[type[Objective] | None, Settings |
     fields = kind.Options.model_fields
     values = {key: getattr(config, key) for key in ("networks", "real_per_class", "batch") if key in fields}
     return kind, kind.Options.parse(values | config.options, f"options of the {config.objective} objective")
-
-
-def worth_compiling(config: CondenseConfig, real: ImageSet, synthetic: Parameterization) -> bool:
-    """A fixed rule of the settings, so that the same command gives the same bytes."""
-    if config.compile != "auto":
-        return config.compile == "always"
-    per_step = sum(n if config.batch == "full" else min(config.batch, n) for n in synthetic.counts)
-    per_network = sum(min(config.real_per_class or n, n) for n in real.counts)
-    return config.steps * per_step + config.networks * per_network >= COMPILE_FROM_IMAGES
 
 
 class Loop:
@@ -158,7 +150,7 @@ class Loop:
                 seed=config.seed,
                 device=device,
                 mirror=data.mirror,
-                compile=worth_compiling(config, data.train, synthetic),
+                compile=worth_compiling(config, data.train, synthetic.counts),
                 chunk=config.chunk,
                 memory_limit_bytes=config.memory_limit_bytes,
                 progress=progress,

@@ -63,7 +63,7 @@ class Embedder:
                 "choose norm=instance, group, layer or none for matching."
             )
         keep_memory()
-        self.network = network.to(device, dtype, memory_format=torch.channels_last).eval().requires_grad_(False)
+        self.network = network.to(device, dtype).to(memory_format=torch.channels_last).eval().requires_grad_(False)  # type: ignore[call-overload]
         self.chunk = chunk
         self.device = device
         self.dtype = dtype
@@ -74,7 +74,7 @@ class Embedder:
     def _features(self, images: torch.Tensor) -> torch.Tensor:
         if images.dtype == torch.uint8:
             images = images.to(self.dtype) / 255
-        return self.network.features(self.normalised(images).contiguous(memory_format=torch.channels_last))  # type: ignore[operator]
+        return self.network.features(self.normalised(images).contiguous(memory_format=torch.channels_last))
 
     def normalised(self, pixels: torch.Tensor) -> torch.Tensor:
         return (pixels - self._mean) / self._scale
@@ -161,7 +161,9 @@ def class_gradient(
     def backward(g: int, embedding: torch.Tensor) -> None:
         direction = cotangent(embedding.detach(), g, summaries).to(embedding.dtype)
         for gradient, part in zip(
-            gradients, torch.autograd.grad(embedding, parameters, direction.expand_as(embedding), allow_unused=True), strict=True
+            gradients,
+            torch.autograd.grad(embedding, parameters, direction.expand_as(embedding), allow_unused=True),
+            strict=True,
         ):
             if part is not None:
                 gradient += part

@@ -12,13 +12,14 @@ from tinyset.errors import UserError
 
 if TYPE_CHECKING:
     from tinyset.cli.console import Console
+    from tinyset.data.imageset import ImageSet
 
 
 @dataclass(kw_only=True)
 class Args(Common, DataFlags):
     source: tyro.conf.Positional[str]
     """cifar10, cifar100, svhn, tinyimagenet, mnist, fashionmnist, streetdigits, a folder of class folders, a .npz, ..."""
-    out: str
+    out: str | None = None
     """The run's folder: config.yaml, metrics.jsonl, checkpoints, artifact/."""
     images_per_class: str | None = None
     """The storage budget in full-size images of each class: 10, or 1,5,... in class order, or a YAML file of names."""
@@ -74,6 +75,10 @@ class Args(Common, DataFlags):
     """Go on from the last checkpoint; a run that has not begun is started."""
     overwrite: bool = False
     """Replace the run in --out."""
+    dry_run: bool = False
+    """Say what would be stored, held in memory and how long it would take, and do nothing."""
+    tune: bool = False
+    """Measure a few chunk sizes first and write the best one into the run's config."""
 
 
 def settings(args: Args) -> dict[str, Any]:
@@ -125,9 +130,15 @@ def run(args: Args, console: "Console") -> int:
     from tinyset.interrupts import Stop, signals_to
     from tinyset.methods import resolve
 
+    if args.out is None and not args.dry_run:
+        raise UserError("missing --out: the folder of the run.")
     config = resolve(args.recipe, settings(args))
     with signals_to(Stop(config.time_limit_s)) as stop:
         data = read_data(args.source, args, console, args.seed)
+        if args.dry_run or args.tune:
+            config = planned(config, data.train, args, console)
+        if args.out is None or args.dry_run:
+            return 0
         outcome = condense(
             config,
             data,
@@ -156,3 +167,27 @@ def run(args: Args, console: "Console") -> int:
         + (f" (stopped by the time limit after {outcome.steps} steps)" if outcome.stopped else "")
     )
     return 0
+
+
+def planned(config: CondenseConfig, real: "ImageSet", args: Args, console: "Console") -> CondenseConfig:
+    """`--tune` and `--dry-run`: the config as it would run, and the forecast for people or as JSON."""
+    from tinyset.condensation import check
+    from tinyset.machine import pick_device, set_threads
+    from tinyset.plan import available_memory_bytes, forecast, refuse_what_does_not_fit, with_times
+    from tinyset.starts import plan
+    from tinyset.tuning import calibrate, tune
+
+    check(config, real)
+    device = pick_device(config.device)
+    set_threads(config.threads)
+    sizes = plan(config, real)
+    if args.tune and config.objective == "distribution":
+        config = tune(config, real, forecast(config, real, sizes), device, console.note)
+    if args.dry_run:
+        made = forecast(config, real, sizes)
+        if made.bytes_per_image:
+            made = with_times(made, config, real, calibrate(config, real, made, device))
+        console.json(made.as_json())
+        console.print(*made.lines())
+        refuse_what_does_not_fit(made, config, available_memory_bytes(device.type))
+    return config
