@@ -11,6 +11,8 @@ import tinyset
 from tinyset.condensed import CondensedSet
 from tinyset.data.imageset import Splits
 from tinyset.errors import UserError
+from tinyset.parameterizations.labels import learn_labels
+from tinyset.rng import generator
 
 TINY = dict(
     steps=2, networks=2, network="convnet3:width=4", pretrain_steps=5, compile="never", params_per_class=2000, threads=1
@@ -92,6 +94,15 @@ def test_dropping_codes_and_decoders(condensed: CondensedSet) -> None:
     shorter = condensed.drop(codes=1)
     assert shorter.config.spec["codes_per_class"][0] == condensed.config.spec["codes_per_class"][0] - 1
     assert shorter.bytes < condensed.bytes
+    learn_labels(condensed.parameterization)
+    labels = condensed.soft_labels
+    assert labels is not None
+    with torch.no_grad():
+        labels.copy_(torch.rand(labels.shape, generator=generator(0)))
+    fewer = condensed.drop(decoders=[0], codes=1)
+    assert fewer.soft_labels is not None
+    torch.testing.assert_close(fewer.soft_labels[0], labels[1])  # the first image left is code 0, decoder 1
+    assert len(fewer.soft_labels) == len(fewer)
     with pytest.raises(UserError, match="leave"):
         condensed.drop(codes=100)
 

@@ -223,14 +223,15 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
         counts = [count - codes for count in spec["codes_per_class"]]
         if not kept or min(counts) < 1:
             raise UserError("Dropping these would leave a class without images.")
-        offsets = accumulate(spec["codes_per_class"], initial=0)
-        rows = [row for first, m in zip(offsets, counts, strict=False) for row in range(first, first + m)]
+        offsets = list(accumulate(spec["codes_per_class"], initial=0))[:-1]
+        rows = [row for first, m in zip(offsets, counts, strict=True) for row in range(first, first + m)]
         fewer = {name: tensor[kept] for name, tensor in tensors.items() if name.startswith("decoders.")}
         fewer["codes"] = tensors["codes"][rows]
+        if self.soft_labels is not None:  # a row per image: code row x decoder d
+            fewer["soft_labels"] = self.soft_labels[[row * spec["decoders"] + d for row in rows for d in kept]]
         spec = {**spec, "codes_per_class": counts, "decoders": len(kept)}
-        return CondensedSet(
-            type(self.parameterization).restore(spec, fewer), self.config.model_copy(update={"spec": spec})
-        )
+        made = type(self.parameterization).restore(spec, fewer)
+        return CondensedSet(made, self.config.model_copy(update={"spec": spec}))
 
     # -- files --------------------------------------------------------------------------------------------------
 
