@@ -32,6 +32,10 @@ def test_afterwards(run_folder: Path) -> None:
 
 def test_live(tmp_path: Path) -> None:
     tracked = Tracked(Silent(), tmp_path)
+    tracked.start("reading", 1)
+    tracked.update(1, images=5.0)
+    assert list(tmp_path.iterdir()) == [], "the run's folder is not there yet"
+    (tmp_path / "config.yaml").write_text("steps: 2")
     tracked.start("condense", 2)
     tracked.note("a word")
     tracked.update(1, loss=0.5)

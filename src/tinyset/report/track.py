@@ -15,37 +15,51 @@ IMAGES = 8  # of each class in the picture
 
 
 class Tracked:
-    """Passes everything on to another `Progress` and writes its numbers: `condense/loss`, `auto-encoder/loss`, ..."""
+    """Passes everything on to another `Progress` and writes its numbers: `condense/loss`, `auto-encoder/loss`, ...
 
-    def __init__(self, inner: Progress, folder: Path) -> None:
-        self._inner, self._writer, self._task = inner, writer(folder / FOLDER), "task"
+    Nothing is written before the run has made its folder: a folder that is not empty would be refused.
+    """
+
+    def __init__(self, inner: Progress, run: Path) -> None:
+        self._inner, self._run, self._task = inner, run, "task"
+        self._open: Any = None
+        summary_writer()  # a missing extra is said now, not after an hour
+
+    @property
+    def _writer(self) -> Any:
+        if self._open is None and (self._run / "config.yaml").is_file():
+            self._open = summary_writer()(str(self._run / FOLDER))
+        return self._open
 
     def start(self, task: str, total: int) -> None:
         self._task = task
         self._inner.start(task, total)
 
     def update(self, done: int, **values: float) -> None:
-        for name, value in values.items():
-            self._writer.add_scalar(f"{self._task}/{name}", value, done)
+        if self._writer is not None:
+            for name, value in values.items():
+                self._writer.add_scalar(f"{self._task}/{name}", value, done)
         self._inner.update(done, **values)
 
     def note(self, message: str) -> None:
-        self._writer.add_text("notes", message)
+        if self._writer is not None:
+            self._writer.add_text("notes", message)
         self._inner.note(message)
 
     def finish(self) -> None:
-        self._writer.flush()
+        if self._open is not None:
+            self._open.flush()
         self._inner.finish()
 
 
-def writer(folder: Path) -> Any:
+def summary_writer() -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # tensorboard's own, of its protocol buffers
             from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise needs_extra("tensorboard", "track", "--track") from None
-    return SummaryWriter(str(folder))
+    return SummaryWriter
 
 
 def write_events(subject: Subject) -> Path:
@@ -55,7 +69,7 @@ def write_events(subject: Subject) -> Path:
     folder = subject.folder / FOLDER / "report"
     for old in folder.glob("events.out.tfevents.*") if folder.is_dir() else ():
         old.unlink()
-    events = writer(folder)
+    events = summary_writer()(str(folder))
     for step, loss, seconds in subject.losses:
         events.add_scalar("condense/loss", loss, step + 1)
         events.add_scalar("condense/seconds_per_step", seconds, step + 1)
