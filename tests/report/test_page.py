@@ -134,7 +134,8 @@ def test_a_folder_of_compare(run_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "table.json").write_text(json.dumps({"rows": [row, {**row, "method": "dm"}]}))
     subjects, compared = gather([str(tmp_path)])
     assert [subject.name for subject in subjects] == ["dm", "kfs"] and len(compared) == 2
-    html = page(subjects, compared)
+    assert main(["report", str(tmp_path), "--quiet"]) == 0
+    html = (tmp_path / "report.html").read_text()
     assert "Methods at equal storage" in html and "Condense s" in html
 
 

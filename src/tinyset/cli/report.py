@@ -41,7 +41,7 @@ def run(args: Args, console: "Console") -> int:
     if not args.runs:
         raise UserError("Name a run to report on.")
     subjects, compared = gather(args.runs)
-    out = Path(args.out) if args.out is not None else _default(args.runs[0], subjects[0])
+    out = Path(args.out) if args.out is not None else _default(args.runs[0])
     near = [None if args.no_nearest else _nearest(subject, args, console) for subject in subjects]
     if args.with_real and not any(near):
         raise UserError("--with-real: the real images are not at hand; name them with --data.")
@@ -62,13 +62,13 @@ def run(args: Args, console: "Console") -> int:
     return 0
 
 
-def _default(first: str, subject: "Subject") -> Path:
+def _default(first: str) -> Path:
+    """In the folder of the run, or of the comparison."""
     folder = Path(first)
-    if subject.folder is not None:
-        return subject.folder / "report.html"
     if not folder.is_dir():
         raise UserError(f"--out: {first} is not a folder of yours; say where the page goes.")
-    return folder / "report.html"
+    of_run = folder.name == "artifact" and (folder.parent / "config.yaml").is_file()
+    return (folder.parent if of_run else folder) / "report.html"
 
 
 def _nearest(subject: "Subject", args: Args, console: "Console") -> "Nearest | None":
