@@ -1,4 +1,4 @@
-"""The eight rows: what is timed against what, and what is asked of it."""
+"""The rows: what is timed against what, and what is asked of it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -84,6 +84,11 @@ def pairs() -> Measured:
     return value, {key: round(median(r.seconds for r in rounds), 2) for key, rounds in seconds.items()}
 
 
+def cache() -> Measured:
+    again, first = take_turns(("folder.again", {}), ("folder.first", {}), rounds=5)
+    return ratio(again, first), {"images_per_s": rate(again), "first_images_per_s": rate(first)}
+
+
 # name: (measure, target, lower is better, what is measured)
 TABLE: dict[str, tuple[Callable[[], Measured], float, bool, str]] = {
     "step": (step, 2.5, False, "matching step, 1,040 synthetic images: over the plain eager step"),
@@ -93,6 +98,7 @@ TABLE: dict[str, tuple[Callable[[], Measured], float, bool, str]] = {
     "decode": (decode, 20.0, False, "decoded images/s: over reading PNG files with Pillow"),
     "memory": (memory, 1.3, True, "peak memory of an exact step: 32,000 images over 1,040"),
     "linear": (linear, 1.15, True, "time per synthetic image: 16,000 over 1,040"),
+    "cache": (cache, 10.0, False, "a folder's second start: over its first decode"),
     "pairs": (pairs, 10.0, False, "full-batch step over the sampled step: 19,200 against 1,040 of them"),
 }
 
