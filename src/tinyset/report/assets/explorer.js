@@ -72,6 +72,9 @@ class Explorer extends Panels {
       chip.setAttribute("aria-checked", c === index);
       chip.tabIndex = c === index ? 0 : -1;
     });
+    const [box, chip] = [this.$("classes"), this.$("classes").children[index]];
+    if (chip.offsetTop < box.scrollTop || chip.offsetTop + chip.offsetHeight > box.scrollTop + box.clientHeight)
+      box.scrollTop = chip.offsetTop - box.clientHeight / 2;
     for (const [part, most] of [["row", this.rows - 1], ["column", this.data.columns - 1]]) {
       this.$(part).max = most;
       this.$(part).disabled = most === 0;

@@ -33,6 +33,7 @@ class Panels {
   buildGrid(table, first, last) {
     const columns = this.data.columns;
     table.classList.toggle("gallery", columns === 1);
+    table.classList.toggle("many", columns > 12);
     table.setAttribute("aria-label", `${this.data.row}s by ${this.data.column}s of class ${this.data.classes[this.state.class_]}`);
     const lines = [];
     if (columns > 1) {
