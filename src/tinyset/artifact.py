@@ -71,6 +71,8 @@ class ArtifactConfig(Settings):
             raise ValueError("mean and std need one number per channel, and std above 0")
         if not all(map(math.isfinite, (*self.mean, *self.std, self.nominal_params_per_class))):
             raise ValueError("mean, std and nominal_params_per_class must be finite numbers")
+        if self.nominal_params_per_class <= 0:
+            raise ValueError("nominal_params_per_class must be above 0")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision {self.precision!r} is not one of {', '.join(PRECISIONS)}")
         return self

@@ -1,0 +1,1 @@
+"""Faults on purpose: `python -m tests.faults` kills, fills, cuts and flips, and prints what was survived."""
