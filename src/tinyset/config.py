@@ -141,10 +141,9 @@ def recipe(name: str) -> dict[str, Any]:
             raise UserError(f"Cannot read the recipe {name}: {error.strerror}.") from None
         except UnicodeDecodeError:
             raise UserError(f"The recipe {name} is not a text file.") from None
-    shipped = resources.files("tinyset") / "recipes" / f"{name}.yaml"
-    if not shipped.is_file():
+    if name not in recipes():
         raise UserError(f"Unknown recipe {name!r}: choose one of {', '.join(recipes())}, or give a .yaml file.")
-    return load_yaml(shipped.read_text(), name)
+    return load_yaml((resources.files("tinyset") / "recipes" / f"{name}.yaml").read_text(), name)
 
 
 def recipes() -> list[str]:

@@ -15,8 +15,13 @@ MOST_LETTERS = 1000
 
 def one_line(text: str) -> str:
     """What is quoted may come from a stranger's file: no line breaks, no terminal codes, no end of it."""
-    text = " ".join("".join(letter if letter.isprintable() else " " for letter in text[: 2 * MOST_LETTERS]).split())
+    text = " ".join(printable(text[: 2 * MOST_LETTERS]).split())
     return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """Names may come from a stranger's file: what a terminal would obey becomes a blank; lines stay lines."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
 
 
 class UserError(TinysetError):

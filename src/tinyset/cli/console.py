@@ -5,6 +5,8 @@ import sys
 import time
 from typing import Any
 
+from tinyset.errors import printable
+
 PLAIN_EVERY_S = 10.0
 
 
@@ -25,7 +27,7 @@ class Console:
 
         rich = Rich(highlight=False, soft_wrap=True)
         for renderable in renderables:
-            rich.print(renderable, markup=False)
+            rich.print(printable(renderable) if isinstance(renderable, str) else renderable, markup=False)
 
     def json(self, value: Any) -> None:
         if self.json_output:
@@ -71,6 +73,7 @@ class Meter:
         return "  ".join(parts)
 
     def _write(self, line: str, over: bool) -> None:
+        line = printable(line)
         if self._live:
             sys.stderr.write("\r\x1b[2K" + line + ("\n" if over else ""))
             self._open = not over
@@ -81,7 +84,7 @@ class Meter:
     def note(self, message: str) -> None:
         self.finish()
         if not self._quiet:
-            sys.stderr.write(message + "\n")
+            sys.stderr.write(printable(message) + "\n")
             sys.stderr.flush()
 
     def finish(self) -> None:

@@ -21,6 +21,7 @@ def run(args: Args, console: "Console") -> int:
     from rich.table import Table
 
     from tinyset.condensed import load
+    from tinyset.errors import one_line
 
     condensed = load(args.artifact)
     config = condensed.config
@@ -39,6 +40,7 @@ def run(args: Args, console: "Console") -> int:
     console.json({**ledger, **more})
     table = Table(show_header=False, box=None)
     for key, value in {**ledger, **more}.items():
-        table.add_row(key.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        table.add_row(key.replace("_", " "), one_line(text))
     console.print(table)
     return 0

@@ -73,11 +73,12 @@ def _default(first: str) -> Path:
 
 def _nearest(subject: "Subject", args: Args, console: "Console") -> "Nearest | None":
     """The nearest real images, where the set's own training images are at hand."""
+    from tinyset.data.load import BENCHMARKS
     from tinyset.report.explorer import find_nearest
 
     config = subject.condensed.config
     source = args.data or config.source
-    if not source:
+    if args.data is None and source not in BENCHMARKS:  # a path inside a stranger's file is not followed
         return None
     try:
         data = read_data(source, args, console, args.seed)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tinyset.artifact import ArtifactConfig
+from tinyset.config import CondenseConfig, recipes
 from tinyset.errors import UserError
 from tinyset.methods import resolve
 
@@ -23,7 +24,10 @@ def condense_command(config: ArtifactConfig, settings: Mapping[str, Any], record
     if not values or not config.source:
         return None
     start = ["tinyset", "condense", config.source, "--out", "RUN"]
-    try:
+    try:  # all of it may be a stranger's: settings are checked, and a recipe that is a path is not opened
+        CondenseConfig.parse(values, "settings")
+        if config.recipe not in (None, *recipes()):
+            return _from_file(start, values)
         usual = resolve(config.recipe, {"method": values.get("method")}).model_dump(mode="json")
     except UserError:
         return _from_file(start, values)
