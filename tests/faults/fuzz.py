@@ -20,14 +20,67 @@ from tinyset.errors import TinysetError
 
 STRANGE: list[Any] = [
     *(None, True, False, 0, 1, -1, 2, 7, 255, 1 << 24, 1 << 31, 1 << 63, 1 << 64, 10**30, -(10**18), 0.5, -0.0, 1e308),
-    *(math.nan, math.inf, -math.inf, "", " ", "0", "../../etc/passwd", "/etc/passwd", "\x00", "\n\n", "\x1b[31mred", "é"),
-    *("<script>alert(1)</script>", "$(touch /tmp/x)", "con", "a" * 5000, "\ud800", [], {}, [[]], [0], [1, 2, 3], [-1], ["a"]),
+    *(
+        math.nan,
+        math.inf,
+        -math.inf,
+        "",
+        " ",
+        "0",
+        "../../etc/passwd",
+        "/etc/passwd",
+        "\x00",
+        "\n\n",
+        "\x1b[31mred",
+        "é",
+    ),
+    *(
+        "<script>alert(1)</script>",
+        "$(touch /tmp/x)",
+        "con",
+        "a" * 5000,
+        "\ud800",
+        [],
+        {},
+        [[]],
+        [0],
+        [1, 2, 3],
+        [-1],
+        ["a"],
+    ),
     *([1 << 40], {"a": {"a": {}}}, [[1, 2], [3]], {"": 1}, "codes", "pixels", "tiles", "float16", "int8", 3, 16, 12),
 ]
 DTYPES = ["F64", "F32", "F16", "BF16", "I64", "I32", "I8", "U8", "BOOL", "C64", "F8_E4M3", "U16", "X9", "", 3, None]
 YAML = [
-    *("a: &a [*a]", "<<: *a", "? [1]\n: 2", "!!python/object/apply:os.system ['true']", "2001-99-99", "\t", "- ", ": ", "{", "}"),
-    *("1:60", "0x", "!!binary x", "%YAML 9.9", "---\n", "...", "&a", "*b", "| \n", ">", "'", '"', "\x00", "\x85", "\U0001f600"),
+    *(
+        "a: &a [*a]",
+        "<<: *a",
+        "? [1]\n: 2",
+        "!!python/object/apply:os.system ['true']",
+        "2001-99-99",
+        "\t",
+        "- ",
+        ": ",
+        "{",
+        "}",
+    ),
+    *(
+        "1:60",
+        "0x",
+        "!!binary x",
+        "%YAML 9.9",
+        "---\n",
+        "...",
+        "&a",
+        "*b",
+        "| \n",
+        ">",
+        "'",
+        '"',
+        "\x00",
+        "\x85",
+        "\U0001f600",
+    ),
 ]
 
 
@@ -82,7 +135,9 @@ class Mutator(random.Random):
             if kind == 0 and isinstance(header[name], dict) and "dtype" in header[name]:
                 header[name] = header[name] | {"dtype": self.choice(DTYPES)}
             elif kind == 1:
-                header[self.choice([*header, "codes", "images", "labels", "x" * 500, "../x", "\x00"])] = header.pop(name)
+                header[self.choice([*header, "codes", "images", "labels", "x" * 500, "../x", "\x00"])] = header.pop(
+                    name
+                )
             else:
                 header[name] = self.value(header[name])
         text = json.dumps(header).encode("utf-8", "surrogatepass")
@@ -235,7 +290,9 @@ def fuzz(lab: Lab, tally: Tally) -> None:
     for what, count in (("artifacts", 10_000), ("settings", 10_000)):
         for seed in (1, 2):
             folder = lab.fresh()
-            done = lab.run(["call", "tests.faults.fuzz:in_a_fork", what, str(count // 2), str(folder), str(seed)], folder)
+            done = lab.run(
+                ["call", "tests.faults.fuzz:in_a_fork", what, str(count // 2), str(folder), str(seed)], folder
+            )
             tally.tried += count // 2
             if done.code == -signal.SIGKILL or not done.out.startswith("{"):
                 tally.failures.append(f"{what}: {done}")

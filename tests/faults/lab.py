@@ -28,13 +28,12 @@ TINY = [
     *("--network", NETWORK, "--threads", "1", "--networks", "4", "--real-per-class", "12", "--pretrain-steps", "6"),
     *("--compile", "never", "--checkpoint-every", "3", "--images-per-class", "1", "--quiet", "--json"),
 ]
-PRELOAD = (
-    "tinyset.condensation tinyset.evaluation tinyset.bank tinyset.objectives.distribution tinyset.objectives.gradient "
-    "tinyset.objectives.features tinyset.objectives.trajectory tinyset.objectives.kernel tinyset.parameterizations.tiles "
-    "tinyset.parameterizations.pixels tinyset.parameterizations.codes tinyset.cli.condense tinyset.cli.evaluate "
-    "tinyset.cli.bank tinyset.cli.inspect tinyset.cli.console tinyset.report.tables tinyset.data.load torch._dynamo "
-    "rich.table rich.console"
-).split()
+PRELOAD = (  # so that no fork has to
+    *("condensation", "evaluation", "bank", "data.load", "report.tables"),
+    *(f"objectives.{name}" for name in ("distribution", "gradient", "features", "trajectory", "kernel")),
+    *(f"parameterizations.{name}" for name in ("pixels", "tiles", "codes")),
+    *(f"cli.{name}" for name in ("condense", "evaluate", "bank", "inspect", "console")),
+)
 PATIENCE_S = 120.0
 FRAME = 70  # the exit code of a fork whose command ended with a traceback
 
@@ -118,7 +117,7 @@ class Lab:
         self._count = 0
         self._references: dict[tuple[str, ...], Path] = {}
         write_data(self.data)
-        for name in PRELOAD:
+        for name in (*(f"tinyset.{name}" for name in PRELOAD), "torch._dynamo", "rich.table"):
             importlib.import_module(name)
 
     def fresh(self, name: str = "try") -> Path:
@@ -237,6 +236,7 @@ def _be_the_command(arguments: list[str], cache: Path, hurt: Hurt, words: Path, 
         for name, handle in (("out", 1), ("err", 2)):
             os.dup2(os.open(words / name, os.O_WRONLY | os.O_CREAT, 0o644), handle)
         sys.stdout, sys.stderr = (os.fdopen(handle, "w", errors="backslashreplace") for handle in (1, 2))
+        _share_compiled_code(cache, root)
         _apply(hurt, root, words)
         code = _command(arguments)
     except SystemExit as leaving:
@@ -248,6 +248,14 @@ def _be_the_command(arguments: list[str], cache: Path, hurt: Hurt, words: Path, 
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def _share_compiled_code(cache: Path, root: Path) -> None:
+    """Compiling costs seconds and is not what is tested: all caches of the lab have one folder for it."""
+    with contextlib.suppress(OSError):
+        (root / "compiled").mkdir(exist_ok=True)
+        cache.mkdir(parents=True, exist_ok=True)
+        (cache / "compiled").symlink_to(root / "compiled")
 
 
 def _command(arguments: list[str]) -> int:
