@@ -1,14 +1,17 @@
 """Fills the documentation from the product itself: help texts, signatures, settings, files, the README's table."""
 
-import contextlib
+import ast
+import dataclasses
 import importlib
 import inspect
-import io
+import itertools
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+EVERYWHERE = ("seed", "device", "threads", "json", "quiet")
 OTHERS = {"Methods": "methods/*.md", "More": "*.md"}  # pages of other hands, found where they are
 
 
@@ -35,20 +38,42 @@ def _file(name: str) -> str:
     return f"```python\n{(ROOT / name).read_text(encoding='utf-8').rstrip()}\n```"
 
 
-def _help(verb: str) -> str:
-    from tinyset.cli import main
-
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        main([verb, "--help"] if verb else ["--help"])
-    text = re.sub(r"\x1b\[[0-9;]*m", "", said.getvalue())
-    return f"```text\n{text.strip()}\n```"
-
-
 def _verbs(_: str) -> str:
+    """Every command with its arguments, from the same classes that parse them."""
     from tinyset.cli import VERBS
 
-    return "\n\n".join(f"## tinyset {verb}\n\n{_help(verb)}" for verb in VERBS)
+    parts = []
+    for verb, (home, _text) in VERBS.items():
+        module = importlib.import_module(home)
+        parts.append(f"## tinyset {verb}\n\n{module.__doc__}\n\n{_arguments(module.Args)}")
+    return "\n\n".join(parts)
+
+
+def _arguments(kind: Any) -> str:
+    lines = ["| argument | default | meaning |", "|---|---|---|"]
+    meanings: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        meanings |= _field_docs(base)
+    own = [field for field in dataclasses.fields(kind) if field.name not in EVERYWHERE]
+    for field in sorted(own, key=lambda field: "Positional" not in str(field.type)):
+        positional = "Positional" in str(field.type) or "_Positional" in str(field.type)
+        name = field.name.upper() if positional else "--" + field.name.replace("_", "-")
+        default = "" if field.default in (dataclasses.MISSING, None, False, ()) else f"`{field.default}`"
+        meaning = meanings.get(field.name, "").replace("|", "\\|").replace("<", "&lt;")
+        lines.append(f"| `{name}` | {default} | {meaning} |")
+    return "\n".join(lines)
+
+
+def _field_docs(kind: Any) -> dict[str, str]:
+    """The sentence below each field, which is also the help text."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(body, ast.ClassDef)
+    docs = {}
+    for field, after in itertools.pairwise(body.body):
+        said = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(said, str):
+            docs[field.target.id] = " ".join(said.split())
+    return docs
 
 
 def _api(name: str) -> str:
@@ -59,7 +84,8 @@ def _api(name: str) -> str:
         for key, member in vars(found).items():
             if not key.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
                 shown = _signature(key, member) if inspect.isfunction(member) else key
-                lines += ["", f"- `{' '.join(shown.split())}`: {_first_sentence(member)}"]
+                said = _first_sentence(member)
+                lines += ["", f"- `{' '.join(shown.split())}`" + (f": {said}" if said else "")]
     return "\n".join(lines)
 
 
@@ -96,4 +122,4 @@ def _readme(heading: str) -> str:
     return part[1].strip()
 
 
-MAKERS = {"file": _file, "verbs": _verbs, "help": _help, "api": _api, "settings": _settings, "readme": _readme}
+MAKERS = {"file": _file, "verbs": _verbs, "api": _api, "settings": _settings, "readme": _readme}
