@@ -192,6 +192,8 @@ def test_resume_is_exact(make: Callable[..., Any], real: ImageSet, train_on: str
 def test_bad_requests_are_one_sentence(make: Callable[..., Any], synthetic: Pixels) -> None:
     with pytest.raises(UserError, match="norm=instance"):
         make("gradient", synthetic, network="convnet2:norm=batch")
+    with pytest.raises(UserError, match="no convolution to match"):
+        make("gradient", synthetic, network="toys:plain_network", layers="conv")
     with pytest.raises(UserError, match="unknown key 'outter'"):
         make("gradient", synthetic, outter=2)
     with pytest.raises(UserError, match="Unknown objective 'hope'"):

@@ -93,6 +93,8 @@ class GradientMatching(Objective):
         if options.train_on == "real":  # batches of one shape
             self.learner.loss = self.real_loss
         self.kept: dict[int, Kept] = {}
+        if not matched_weights(self.learner.network, options.layers):
+            raise UserError(f"--network {self.context.network} has no convolution to match: --option layers=weights.")
         self._check_memory()
 
     def step(self, synthetic: Parameterization, step: int) -> Losses:
