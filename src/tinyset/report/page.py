@@ -132,4 +132,4 @@ def _charts(drawn: Sequence[str]) -> str:
 
 def _explorer(data: Sequence[dict[str, Any]]) -> str:
     options = "".join(f'<option value="{i}">{escape(entry["name"])}</option>' for i, entry in enumerate(data))
-    return asset("explorer.html").replace("OPTIONS", options).replace("MANY", "" if len(data) > 1 else "hidden")
+    return asset("explorer.html").replace("MANY", "" if len(data) > 1 else "hidden").replace("OPTIONS", options)
