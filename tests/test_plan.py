@@ -38,16 +38,16 @@ def test_the_bank_of_cifar_100_is_16_gigabytes() -> None:
     assert found.networks == found.steps == 20_000
 
 
-def test_the_papers_set_of_32_000_images_takes_two_passes() -> None:
-    real = images(10)
-    config = resolve("paper", {"params_per_class": 153_600})
+def test_memory_does_not_grow_with_32_000_images() -> None:
+    real, limit = images(10), 500_000_000
+    config = resolve("paper", {"params_per_class": 153_600, "memory_limit_bytes": limit})
     sizes = CodePlan("high", (12, 6, 3), (12, 8, 8), (200,) * 10, 16, (153_600,) * 10)
     found = forecast(config, real, sizes)
     assert found.synthetic_images == found.images_per_step == 32_000
     assert found.passes == 2 and found.chunk <= 128
-    small, _ = made(real)
+    small, _ = made(real, memory_limit_bytes=limit)
     assert small.synthetic_images == 1_040 and small.passes == 1
-    assert found.memory.activations < 2 * small.memory.activations  # it does not grow with the set
+    assert found.memory.activations < 1.5 * small.memory.activations
 
 
 @pytest.mark.parametrize(("batch", "expected"), [("full", 1_040), (10, 100), (1_000, 1_040)])
@@ -59,7 +59,8 @@ def test_images_per_step_follow_the_batch(batch: int | str, expected: int) -> No
     ("compile", "steps", "expected"), [("auto", 1, False), ("auto", 1000, True), ("never", 1000, False)]
 )
 def test_compiled_where_the_run_is_long_enough(compile: str, steps: int, expected: bool) -> None:
-    assert made(images(10), "fast", compile=compile, steps=steps, networks=1)[0].compiled == expected
+    found, _ = made(images(10), "fast", compile=compile, steps=steps, networks=1)
+    assert (found.runs_on != "torch") == expected
 
 
 def test_other_objectives_and_parameterizations_are_counted_too() -> None:
@@ -90,7 +91,7 @@ def flags_of(message: str) -> dict[str, Any]:
     return found | ({"chunk": int(chunk[1])} if chunk else {})
 
 
-@pytest.mark.parametrize("share", [0.9, 0.5, 0.2, 0.05])
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.2])
 @pytest.mark.parametrize("start", [{}, {"memory_limit_bytes": 1_000_000}])
 def test_the_named_flags_make_it_fit(share: float, start: dict[str, Any]) -> None:
     real = images(10)

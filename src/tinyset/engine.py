@@ -1,8 +1,9 @@
 """The one embedding engine: images in, embeddings out, gradients back to the images only.
 
-Channels-last, compiled once per shape, normalisation inside the graph, the network's weights swapped in place and never
-recompiled. The exact full-batch gradient of a class costs one pass where the activations fit the memory limit and two
-where they do not; decoded images and activations never exist for more than one chunk then.
+Normalisation is part of it, the network's weights are swapped in place and nothing is compiled again for them. On CPUs the
+ConvNet of the papers runs on kernels of our own (`kernels/`); other networks, and GPUs, on `torch.compile`, channels-last.
+The exact full-batch gradient of a class costs one pass where the activations fit the memory limit and two where they do
+not; decoded images and activations never exist for more than one chunk then.
 
 Legend: B images of a chunk, F features, n images of a group (all M D images of a class for a full batch).
 """
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tinyset.errors import UserError
+from tinyset.kernels import Features, suits
 from tinyset.machine import compiled, keep_memory
 from tinyset.parameterizations.base import Parameterization
 
@@ -68,8 +70,13 @@ class Embedder:
         self.device = device
         self.dtype = dtype
         self._mean, self._scale = (torch.tensor(v, device=device, dtype=dtype).view(1, -1, 1, 1) for v in stats)
-        self._pad = compile  # a compiled graph wants one shape: short chunks are padded to it
-        self._forward = compiled(self._features, enabled=compile, note=note)
+        self._forward: Transform
+        if compile and device.type == "cpu" and dtype == torch.float32 and suits(self.network):
+            self.runs_on, self._forward = "kernels", Features(self.network, stats)
+        else:
+            self._forward = compiled(self._features, enabled=compile, note=note)
+            self.runs_on = "torch" if self._forward == self._features else "torch.compile"
+        self._pad = self.runs_on == "torch.compile"  # a compiled graph wants one shape: short chunks are padded to it
 
     def _features(self, images: torch.Tensor) -> torch.Tensor:
         if images.dtype == torch.uint8:
@@ -88,6 +95,11 @@ class Embedder:
         sibling.chunk = chunk
         return sibling
 
+    def activation_bytes(self, image_shape: tuple[int, int, int]) -> int:
+        """Bytes kept per image for the way back."""
+        own = self._forward if isinstance(self._forward, Features) else None
+        return activation_bytes(self.network, image_shape, own)
+
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """Features B x F of at most `chunk` images."""
         count = len(images)
@@ -104,21 +116,20 @@ def even_chunk(count: int, image_shape: tuple[int, int, int], limit: int | None 
     return math.ceil(count / math.ceil(count / most))
 
 
-def activation_bytes(network: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Bytes autograd keeps per image for the way back, counted on an eager pass."""
-    kept = 0
+def activation_bytes(network: nn.Module, image_shape: tuple[int, int, int], features: Transform | None = None) -> int:
+    """Bytes autograd keeps per image for the way back, counted on a pass of one image (by `features` where given)."""
+    weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
+    kept: dict[int, torch.UntypedStorage] = {}  # a tensor that two functions keep is kept once
 
     def count(tensor: torch.Tensor) -> torch.Tensor:
-        nonlocal kept
-        kept += tensor.numel() * tensor.element_size()
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
         return tensor
 
-    parameter = next(network.parameters())
-    images = torch.zeros(1, *image_shape, device=parameter.device, dtype=parameter.dtype, requires_grad=True)
+    like = next(network.parameters())
+    image = torch.zeros(1, *image_shape, device=like.device, dtype=like.dtype, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        network.features(images)  # type: ignore[operator]
-    weights = sum(p.numel() * p.element_size() for p in network.parameters())
-    return max(kept - weights, 4 * math.prod(image_shape))
+        (features or network.features)(image)  # type: ignore[operator]
+    return max(sum(s.nbytes() for at, s in kept.items() if at not in weights), 4 * math.prod(image_shape))
 
 
 def class_gradient(

@@ -14,7 +14,7 @@ import torch
 from tinyset.budget import HEADER_BYTES, NUMBER_BYTES, CodePlan
 from tinyset.config import CondenseConfig
 from tinyset.data.imageset import ImageSet
-from tinyset.engine import COMPILE_FROM_IMAGES, activation_bytes, even_chunk
+from tinyset.engine import COMPILE_FROM_IMAGES, Embedder, even_chunk
 from tinyset.errors import UserError
 from tinyset.networks import build
 
@@ -22,7 +22,7 @@ PROGRAM_BYTES = 300_000_000  # Python, torch and this library
 COMPILER_BYTES = 350_000_000  # torch.compile and what it leaves behind
 STATE_BYTES = 4 + 4 + 8 + 8  # of a learned number: itself, its gradient, its class's gradient (float64), Adam's moments
 FLEETING = 0.5  # of the kept activations of a chunk, beside them, while it is worked on
-COMPILE_S = 60.0
+COMPILE_S = {"torch": 0.0, "kernels": 3.0, "torch.compile": 60.0}
 PRETRAIN_PIXELS_PER_S = 25e6  # of the auto-encoder on two cores
 HASH_BYTES = 20  # a network's weight hash in the bank
 
@@ -70,7 +70,7 @@ class Forecast:
     images_per_step: int
     passes: int  # over a class's images per step
     chunk: int
-    compiled: bool
+    runs_on: str  # kernels, torch.compile or torch
     bytes_per_image: int  # of activations that autograd keeps; 0: not foreseen for this objective
     memory: Memory
     seconds: dict[str, float] | None = None  # None: not foreseen
@@ -87,7 +87,7 @@ class Forecast:
             f"they make {self.synthetic_images:,} synthetic images",
             f"steps     {self.steps:,} of {self.images_per_step:,} synthetic images, "
             f"{'one pass' if self.passes == 1 else 'two passes'} per class in chunks of {self.chunk}"
-            f"{', compiled' if self.compiled else ''}",
+            f", on {self.runs_on}",
             f"bank      {self.networks:,} networks, {gigabytes(self.bank_bytes)}, {self.bank_images:,} embeddings of "
             "real images where nothing is stored yet",
             f"memory    {'about' if self.bytes_per_image else 'more than'} {gigabytes(self.memory.total)} at the peak; "
@@ -117,12 +117,14 @@ def worth_compiling(config: CondenseConfig, real: ImageSet, counts: tuple[int, .
 
 def forecast(config: CondenseConfig, real: ImageSet, sizes: Sizes) -> Forecast:
     channels, height, width = real.image_shape
-    kept, features = _per_image(config, real) if config.objective == "distribution" else (0, 0)
     counts, numbers = synthetic_counts(config, sizes), _stored_numbers(sizes, real)
+    compiled = worth_compiling(config, real, counts)
+    runs_on, kept, features = "torch", 0, 0
+    if config.objective == "distribution":
+        runs_on, kept, features = _engine(config, real, compiled)
     held = max(counts) if config.batch == "full" else min(config.batch, max(counts))  # images of a class and step
     passes = 1 if held * kept <= config.memory_limit_bytes else 2
     chunk = even_chunk(held, real.image_shape, config.chunk)
-    compiled = worth_compiling(config, real, counts)
     uses_bank = config.objective == "distribution" and config.options.get("real", "bank") == "bank"
     return Forecast(
         stores=sizes.describe()
@@ -139,10 +141,10 @@ def forecast(config: CondenseConfig, real: ImageSet, sizes: Sizes) -> Forecast:
         images_per_step=_per_step(config, counts),
         passes=passes,
         chunk=chunk,
-        compiled=compiled,
+        runs_on=runs_on,
         bytes_per_image=kept,
         memory=Memory(
-            program=PROGRAM_BYTES + compiled * COMPILER_BYTES,
+            program=PROGRAM_BYTES + COMPILER_BYTES * (runs_on == "torch.compile"),
             data=real.images.numel(),
             parameters=numbers * STATE_BYTES,
             activations=int(((held if passes == 1 else chunk) + FLEETING * chunk) * kept),
@@ -159,7 +161,7 @@ def with_times(made: Forecast, config: CondenseConfig, real: ImageSet, rates: Ra
     pretrained = config.parameterization == "codes"
     seconds = {
         "auto-encoder": pretrained * config.pretrain_steps * config.pretrain_batch * pixels / PRETRAIN_PIXELS_PER_S,
-        "compilation": COMPILE_S * made.compiled,
+        "compilation": COMPILE_S[made.runs_on],
         "bank": made.bank_images / rates.forward,
         "steps": made.steps * made.images_per_step * per_image,
     }
@@ -219,15 +221,14 @@ def span(seconds: float) -> str:
     )
 
 
-def _per_image(config: CondenseConfig, real: ImageSet) -> tuple[int, int]:
-    """Bytes of activations and number of features of one image."""
+def _engine(config: CondenseConfig, real: ImageSet, compiled: bool) -> tuple[str, int, int]:
+    """What the embedding runs on, bytes of activations of one image, and its number of features."""
     channels, height, width = real.image_shape
     network = build(config.network, channels=channels, image_size=(height, width), classes=real.classes)
-    if not hasattr(network, "features"):
-        return 0, 0  # the engine will say so
+    embed = Embedder(network, real.stats, device=torch.device("cpu"), chunk=1, compile=compiled)
     with torch.no_grad():
         features = network.features(torch.zeros(1, *real.image_shape)).shape[1]  # type: ignore[operator]
-    return activation_bytes(network, real.image_shape), features
+    return embed.runs_on, embed.activation_bytes(real.image_shape), features
 
 
 def _per_step(config: CondenseConfig, counts: tuple[int, ...]) -> int:

@@ -12,14 +12,15 @@ from tinyset.networks import build, reset
 from tinyset.plan import Forecast, Rates
 from tinyset.rng import generator
 
-COMPILED_GAIN = {"forward": 1.3, "step": 1.7}  # over the eager channels-last pass that is measured
+COMPILED_GAIN = {"forward": 1.3, "step": 1.7}  # over the eager pass: compiling only to measure would take too long
 MOST_IMAGES = 32  # of a calibration: it takes about a second
 
 
 def calibrate(config: CondenseConfig, real: ImageSet, made: Forecast, device: torch.device) -> Rates:
-    """Images per second of a few eager passes, times what compiling is known to give."""
-    embed = _embedder(config, real, chunk=min(made.chunk, MOST_IMAGES), compile=False, device=device)
-    gain = COMPILED_GAIN if made.compiled else {"forward": 1.0, "step": 1.0}
+    """Images per second of a few passes; for `torch.compile` those of eager ones times what it is known to give."""
+    chunk = min(made.chunk, MOST_IMAGES)
+    embed = _embedder(config, real, chunk=chunk, compile=made.runs_on == "kernels", device=device)
+    gain = COMPILED_GAIN if made.runs_on == "torch.compile" else {"forward": 1.0, "step": 1.0}
     forward, step = (gain[kind] * rate(embed, real, way_back=kind == "step") for kind in ("forward", "step"))
     return Rates(forward, step)
 
@@ -33,7 +34,7 @@ def tune(
     for share in (1, 2, 4):
         chunk = even_chunk(made.chunk, real.image_shape, max(1, largest // share))
         if chunk not in found:
-            embed = _embedder(config, real, chunk=chunk, compile=made.compiled, device=device)
+            embed = _embedder(config, real, chunk=chunk, compile=made.runs_on != "torch", device=device)
             found[chunk] = rate(embed, real, way_back=True, rounds=5)
             note(f"--tune: chunk {chunk}: {found[chunk]:.0f} images/s")
     best = max(found, key=lambda chunk: found[chunk])

@@ -32,7 +32,6 @@ from tinyset.engine import (
     Embedder,
     Summary,
     Transform,
-    activation_bytes,
     class_gradient,
     even_chunk,
 )
@@ -73,7 +72,7 @@ class DistributionMatching(Objective):
             note=context.progress.note,
         )
         held = largest if options.batch == "full" else 2 * largest
-        self.one_pass = held * activation_bytes(network, context.real.image_shape) <= context.memory_limit_bytes
+        self.one_pass = held * self.embed.activation_bytes(context.real.image_shape) <= context.memory_limit_bytes
         self.bank: Bank | None = None
         if options.real == "bank":
             self.bank = Bank(
