@@ -31,7 +31,10 @@ bench: install
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
 faults: install
-	$(BIN)/python -m tests.faults
+	$(BIN)/python -m tests.faults $(if $(ONLY),--only $(ONLY))
+
+soak: install
+	$(BIN)/python -m tests.faults.soak $(if $(MINUTES),--minutes $(MINUTES)) --out records/soak
 
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -46,7 +46,7 @@ class Victim:
         whole = self.files(self.state)[0].read_bytes()
         for name, damaged in injuries(whole):
             folder = lab.fresh()
-            shutil.copytree(self.state, folder, dirs_exist_ok=True)
+            shutil.copytree(self.state, folder, dirs_exist_ok=True, symlinks=True)
             for path in self.files(folder):
                 path.write_bytes(damaged)
             tally.check(name, self._verdict(folder, self.run(folder)))
@@ -105,7 +105,7 @@ def config(lab: Lab, tally: Tally) -> None:
 def cache_only(lab: Lab, flags: list[str]) -> Path:
     """A folder with the cache of a finished run and nothing else."""
     folder = lab.fresh("cache-only")
-    shutil.copytree(lab.reference(*flags).parent / "cache", folder / "cache")
+    shutil.copytree(lab.reference(*flags).parent / "cache", folder / "cache", symlinks=True)
     return folder
 
 
@@ -114,7 +114,7 @@ def bank(lab: Lab, tally: Tally) -> None:
     cases = [
         (STEPS, "cache/banks/*/shard-*"),
         ([*STEPS, *METHODS["trajectory"]], "cache/experts/*/*/epoch-001*"),
-        ([*STEPS, *METHODS["kernel"]], "cache/moments/*/network-00001*"),
+        ([*STEPS, *METHODS["moments"]], "cache/moments/*/network-00001*"),
     ]
     for flags, pattern in cases:
 

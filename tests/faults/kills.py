@@ -21,6 +21,7 @@ METHODS = {
         *("--option", "student_steps=2", "--option", "last_start=1"),
     ],
     "kernel": ["--method", "kip"],
+    "moments": ["--method", "kip", "--option", "real=moments", "--option", "learn_labels=true"],
     "batches": ["--method", "dm"],
 }
 
@@ -112,7 +113,7 @@ def experts(lab: Lab, tally: Tally) -> None:
 
 @fault("kill-moments", "kill -9 before changes of files while kernel moments are computed")
 def moments(lab: Lab, tally: Tally) -> None:
-    kill_by_changes(lab, tally, ["--steps", "3", *METHODS["kernel"]], 15)
+    kill_by_changes(lab, tally, ["--steps", "3", *METHODS["moments"]], 15)
 
 
 @fault("kill-overwrite", "kill -9 while --overwrite replaces a finished run")

@@ -168,7 +168,7 @@ class Lab:
         """A copy of the cache of that uninterrupted run."""
         self.reference(*more)
         copy = self.fresh("cache")
-        shutil.copytree(self._references[more] / "cache", copy, dirs_exist_ok=True)
+        shutil.copytree(self._references[more] / "cache", copy, dirs_exist_ok=True, symlinks=True)
         return copy
 
     def changes(self, arguments: list[str], cache: Path, hurt: Hurt | None = None) -> int:
