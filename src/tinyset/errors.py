@@ -10,7 +10,7 @@ class TinysetError(Exception):
         super().__init__(one_line(message))
 
 
-MOST_LETTERS = 1000
+MOST_LETTERS = 4000  # ten long paths fit
 
 
 def one_line(text: str) -> str:
