@@ -10,7 +10,7 @@ class TinysetError(Exception):
         super().__init__(one_line(message))
 
 
-MOST_LETTERS = 4000  # ten long paths fit
+MOST_LETTERS = 2000  # ten long paths fit
 
 
 def one_line(text: str) -> str:

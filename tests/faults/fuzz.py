@@ -169,7 +169,7 @@ class Mutator(random.Random):
 
 def one_sentence(error: TinysetError) -> str | None:
     text = str(error)
-    if not text or len(text) > 1000 or not text.isprintable():
+    if not text or len(text) > 2000 or not text.isprintable():
         return f"not one printable sentence: {text[:300]!r}"
     return None
 
