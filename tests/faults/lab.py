@@ -34,7 +34,7 @@ PRELOAD = (  # so that no fork has to
     *(f"parameterizations.{name}" for name in ("pixels", "tiles", "codes")),
     *(f"cli.{name}" for name in ("condense", "evaluate", "bank", "inspect", "console")),
 )
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 FRAME = 70  # the exit code of a fork whose command ended with a traceback
 
 
