@@ -24,7 +24,7 @@ from tests.faults.fuzz import fuzz_artifacts, fuzz_settings, sample_artifacts
 from tinyset.cli import main
 from tinyset.condensed import CondensedSet
 from tinyset.config import load_yaml
-from tinyset.errors import UserError, one_line
+from tinyset.errors import MOST_LETTERS, UserError, one_line
 from tinyset.exchange import export
 from tinyset.exchange.names import folder_names
 from tinyset.report.command import condense_command
@@ -51,7 +51,7 @@ def edit(path: Path, **values: Any) -> None:
 def refused(path: Path, match: str | None = None) -> None:
     with pytest.raises(UserError, match=match) as error:
         tinyset.load(path)
-    assert str(error.value).isprintable() and len(str(error.value)) <= 2000
+    assert str(error.value).isprintable() and len(str(error.value)) <= MOST_LETTERS
 
 
 # -- 1. no pickle, no code ------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def test_5_an_export_stays_in_its_folder(artifact: Path, tmp_path: Path) -> None
 
 
 def test_5_no_terminal_codes_in_what_is_said(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert one_line("a\x1b[31m\nb\u202ec" + "x" * 5000).isprintable() and len(one_line("x" * 5000)) == 2000
+    assert one_line("a\x1b[31m\nb\u202ec" + "x" * 5000).isprintable() and len(one_line("x" * 5000)) == MOST_LETTERS
     hostile(artifact)
     assert main(["inspect", str(artifact), "--quiet"]) == 0
     assert "\x1b]" not in capsys.readouterr().out

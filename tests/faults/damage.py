@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.faults.kills import METHODS, SLOW, eager_evaluation, numbers, records
+from tests.faults.kills import KERNELS, METHODS, SLOW, eager_evaluation, numbers, records
 from tests.faults.lab import Done, Hurt, Lab, lines, same_run, tensors
-from tests.faults.tally import Tally, fault
+from tests.faults.tally import Skip, Tally, fault
 
 STEPS = ["--steps", "10"]
 FLIPS = 12
@@ -133,6 +133,25 @@ def caches(lab: Lab, tally: Tally) -> None:
             return list((folder / "cache").glob(pattern))
 
         Victim(state, files, resume(lab, STEPS), like(lab, STEPS), True).suffer(lab, tally)
+
+
+@fault("damage-kernels", "a damaged library of compiled kernels: compiled again")
+def kernels(lab: Lab, tally: Tally) -> None:
+    flags = ["--steps", "2", *KERNELS]
+    state = cache_only(lab, flags)
+    (state / "cache" / "compiled").unlink()
+    shutil.copytree(lab.root / "compiled", state / "cache" / "compiled")
+    found = list((state / "cache" / "compiled").glob("kernels-*.so"))
+    if not found:
+        raise Skip("the kernels cannot be compiled here")
+    whole = found[0].read_bytes()
+    wounds = list(injuries(whole))
+    for name, damaged in [wounds[0], wounds[5], wounds[9], wounds[14], wounds[-3]]:  # each costs a compilation
+        folder = lab.fresh()
+        shutil.copytree(state, folder, dirs_exist_ok=True)
+        (folder / "cache" / "compiled" / found[0].name).write_bytes(damaged)
+        done = resume(lab, flags)(folder)
+        tally.check(name, str(done) if done.code else same_run(folder / "run", lab.reference(*flags)))
 
 
 @fault("damage-artifact", "damaged tensors, a damaged config.json of an artifact")

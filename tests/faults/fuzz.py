@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.faults.lab import Lab
 from tests.faults.tally import Tally, fault
-from tinyset.errors import TinysetError
+from tinyset.errors import MOST_LETTERS, TinysetError
 
 STRANGE: list[Any] = [
     *(None, True, False, 0, 1, -1, 2, 7, 255, 1 << 24, 1 << 31, 1 << 63, 1 << 64, 10**30, -(10**18), 0.5, -0.0, 1e308),
@@ -169,7 +169,7 @@ class Mutator(random.Random):
 
 def one_sentence(error: TinysetError) -> str | None:
     text = str(error)
-    if not text or len(text) > 2000 or not text.isprintable():
+    if not text or len(text) > MOST_LETTERS or not text.isprintable():
         return f"not one printable sentence: {text[:300]!r}"
     return None
 

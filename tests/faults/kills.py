@@ -11,6 +11,7 @@ from tests.faults.tally import Tally, fault, spread
 
 STEPS = 42
 SLOW = Hurt(slow_s=0.004)
+KERNELS = ["--network", "convnet3:width=16", "--compile", "always"]
 METHODS = {
     "sampled": ["--batch", "4"],
     "gradient": ["--method", "dsa"],
@@ -62,6 +63,11 @@ def kfs(lab: Lab, tally: Tally) -> None:
 def objectives(lab: Lab, tally: Tally) -> None:
     for flags in METHODS.values():
         kill_by_lines(lab, tally, flags, 12, [1, 4, 9, 11])
+
+
+@fault("kill-kernels", "kill -9 over the steps of KFS on the compiled CPU kernels")
+def kernels(lab: Lab, tally: Tally) -> None:
+    kill_by_lines(lab, tally, KERNELS, 12, [1, 4, 9, 11])
 
 
 @fault("kill-twice", "kill -9 again and again, in one run")

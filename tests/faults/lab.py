@@ -54,7 +54,7 @@ class Done:
     def sentence(self) -> str | None:
         """The one sentence of a refusal; None where there is none, or more than one, or a traceback."""
         said = [line for line in self.err.splitlines() if line.startswith("tinyset: ")]
-        return said[0] if len(said) == 1 and "Traceback" not in self.err and len(said[0]) < 1200 else None
+        return said[0] if len(said) == 1 and "Traceback" not in self.err and len(said[0]) < 2400 else None
 
     def __str__(self) -> str:
         return f"exit code {self.code}: {' | '.join(self.err.splitlines()[-4:])[-400:]}"

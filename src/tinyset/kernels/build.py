@@ -11,7 +11,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from tinyset.files import cache_dir
+from tinyset.files import cache_dir, sha256_file
 
 # not -ffast-math: it would switch off denormal numbers in the whole process, and hide NaNs
 FLAGS = (
@@ -29,11 +29,10 @@ def library() -> ctypes.CDLL | None:
         return None
     sources = {name: (resources.files("tinyset.kernels") / name).read_text() for name in SOURCES}
     key = hashlib.sha256(repr((sources, FLAGS, compiler, _cpu())).encode()).hexdigest()[:16]
-    path = cache_dir() / "compiled" / f"kernels-{key}.so"
+    folder = cache_dir() / "compiled"
     try:
-        if not path.exists():
-            _build(compiler, sources, path)
-        return ctypes.CDLL(str(path))
+        whole = next((path for path in sorted(folder.glob(f"kernels-{key}-*.so")) if _whole(path)), None)
+        return ctypes.CDLL(str(whole or _build(compiler, sources, folder, f"kernels-{key}")))
     except (OSError, subprocess.SubprocessError):
         return None
 
@@ -47,11 +46,19 @@ def _cpu() -> str:
         return platform.machine()
 
 
-def _build(compiler: str, sources: dict[str, str], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        for name, text in sources.items():
-            (Path(folder) / name).write_text(text)
+def _whole(path: Path) -> bool:
+    """The name ends with the checksum: damaged code would crash, or compute something else."""
+    return path.stem.endswith(f"-{sha256_file(path)[:16]}")
+
+
+def _build(compiler: str, sources: dict[str, str], folder: Path, name: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        for file, text in sources.items():
+            (Path(scratch) / file).write_text(text)
         command = [compiler, *FLAGS, SOURCES[-1], "-o", "kernels.so"]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=300)
-        os.replace(Path(folder) / "kernels.so", path)
+        subprocess.run(command, cwd=scratch, check=True, capture_output=True, timeout=300)
+        made = Path(scratch) / "kernels.so"
+        path = folder / f"{name}-{sha256_file(made)[:16]}.so"
+        os.replace(made, path)
+    return path
