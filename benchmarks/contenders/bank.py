@@ -7,7 +7,7 @@ from benchmarks.contenders.shapes import CLASSES, IMAGE, NETWORK, STATS, real_im
 from tinyset.networks import build, reset
 from tinyset.rng import generator
 
-IMAGES = 4096
+IMAGES = 2048
 
 
 def ours() -> Run:

@@ -170,8 +170,9 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
         images, done = next(self.parameterization.parameters()).new_empty(count, *self.image_shape), 0
         for i, run in wanted.items():
             index = torch.arange(run.start, run.stop, run.step)
-            for part in index.split(max(1, min(1024, DECODED_AT_ONCE // numbers))):
-                images[done : done + len(part)] = self.parameterization.decode(i, part)
+            at_once = max(decoders, min(1024, DECODED_AT_ONCE // numbers) // decoders * decoders)  # whole codes
+            for part in index.split(at_once):
+                self.parameterization.decode_into(images[done : done + len(part)], i, part)
                 done += len(part)
         return images
 

@@ -13,7 +13,7 @@ from tests.faults.lab import laboratory
 from tests.faults.tally import SCENARIOS, Tally, suffer
 
 WIDTH = 86
-MODULES = (kills, stops, disks, damage, writers, memory, fuzz)  # importing them fills SCENARIOS, in this order
+MODULES = (kills, stops, disks, damage, writers, memory, fuzz)  # importing them fills SCENARIOS
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.faults.kills import numbers, records
-from tests.faults.lab import Done, Lab, same_run, write_data
+from tests.faults.lab import Done, Lab, same_run, sound, write_data
 from tests.faults.tally import Skip, Tally, fault
 
 STEPS = ["--steps", "10"]
@@ -75,22 +75,6 @@ def full_run(lab: Lab, tally: Tally) -> None:
             problem = problem or whole or (str(done) if done.code else same_run(run, reference))
             tally.check(f"{share:.0%} of the space", problem)
     tally.check("the sweep", None if failed >= 5 else f"only {failed} of 9 disks were too small")
-
-
-def sound(lab: Lab, run: Path) -> str | None:
-    """Whether all checkpoints and the artifact that are there are whole."""
-    done = lab.run(["call", "tests.faults.disks:look_at", str(run)], lab.root)
-    return None if done.code == 0 else f"damaged after the fault: {done}"
-
-
-def look_at(run: str) -> None:
-    from tinyset.condensed import load
-    from tinyset.files import load_tree
-
-    for path in Path(run).glob("checkpoint-*"):
-        load_tree(path)
-    if (Path(run) / "artifact").exists():
-        load(Path(run) / "artifact")
 
 
 @fault("full-again", "a disk that is full when a finished half is resumed: the half stays")

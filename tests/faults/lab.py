@@ -210,6 +210,22 @@ def same_run(run: Path, reference: Path) -> str | None:
     return f"{left[0]} is left over" if left else None
 
 
+def sound(lab: Lab, run: Path) -> str | None:
+    """Whether all checkpoints and the artifact that are there are whole."""
+    done = lab.run(["call", "tests.faults.lab:look_at", str(run)], lab.root)
+    return None if done.code == 0 else f"damaged after the fault: {done}"
+
+
+def look_at(run: str) -> None:
+    from tinyset.condensed import load
+    from tinyset.files import load_tree
+
+    for path in Path(run).glob("checkpoint-*"):
+        load_tree(path)
+    if (Path(run) / "artifact").exists():
+        load(Path(run) / "artifact")
+
+
 def lines(path: Path) -> int:
     try:
         return path.read_bytes().count(b"\n")

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.faults.kills import METHODS, SLOW, eager_evaluation, numbers, records
-from tests.faults.lab import Done, Hurt, Lab, lines, same_run
+from tests.faults.lab import Done, Hurt, Lab, lines, same_run, sound
 from tests.faults.tally import Tally, fault
 
 STEPS = ["--steps", "30"]
@@ -129,6 +129,19 @@ def real(lab: Lab, tally: Tally) -> None:
 def with_timeout(process: "subprocess.Popen[str]", seconds: float) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
+
+
+@fault("explosion", "a loss that runs away: exit code 1, step and class named, the last checkpoint whole")
+def explosion(lab: Lab, tally: Tally) -> None:
+    for rate in ("codes=.inf", "decoders=1e20", "codes=.nan"):
+        run = lab.fresh() / "run"
+        done = lab.run(lab.condense(run, *STEPS, "--rate", rate, "--checkpoint-every", "1"), lab.fresh())
+        problem = None if done.code == 1 and done.sentence else f"wanted exit code 1 and a sentence: {done}"
+        if problem is None and not ("at step" in done.err and "in class" in done.err):
+            problem = f"does not name step and class: {done}"
+        if problem is None and not list(run.glob("checkpoint-*")):
+            problem = "there is no checkpoint"
+        tally.check(rate, problem or sound(lab, run))
 
 
 @fault("time-limit", "--time-limit: exit code 0, an artifact, and --resume to the end")

@@ -33,6 +33,11 @@ class Parameterization(nn.Module, ABC):
     def decode(self, class_: int, index: torch.Tensor | None = None) -> torch.Tensor:
         """The synthetic images `index` (all where None) of a class, B x C x H x W in [0, 1], differentiable."""
 
+    @torch.no_grad()
+    def decode_into(self, out: torch.Tensor, class_: int, index: torch.Tensor) -> None:
+        """The same images, written into `out`."""
+        out.copy_(self.decode(class_, index))
+
     @abstractmethod
     def groups(self) -> dict[str, list[nn.Parameter]]:
         """Parameters by the name of their learning rate, for example {"codes": [...], "decoders": [...]}."""

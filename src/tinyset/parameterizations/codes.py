@@ -60,6 +60,20 @@ class Codes(Parameterization):
             images = self.decoders(self.codes[offset + index // decoders], index % decoders)
         return images[..., : self.image_shape[1], : self.image_shape[2]]
 
+    @torch.no_grad()
+    def decode_into(self, out: torch.Tensor, class_: int, index: torch.Tensor) -> None:
+        run, decoders = _run_of(index, self.counts[class_]), self.decoders.count
+        whole = run is not None and run.start % decoders == run.stop % decoders == 0 and out.is_contiguous()
+        if run is None or not whole or self.image_shape[1:] != self.padded_size:
+            return super().decode_into(out, class_, index)
+        first = self.offsets[class_] + run.start // decoders
+        self.decoders.grid(self.codes[first : first + len(run) // decoders], out)
+
+    @property
+    def padded_size(self) -> tuple[int, int]:
+        """Height and width before images are cropped."""
+        return self.codes.shape[2] * self.decoders.factor, self.codes.shape[3] * self.decoders.factor
+
     def groups(self) -> dict[str, list[nn.Parameter]]:
         return {"codes": [self.codes], "decoders": self.decoders.parameter_list(), **label_groups(self)}
 
