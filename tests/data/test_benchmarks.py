@@ -27,6 +27,16 @@ def test_cifar10_pixels_labels_names(tmp_path):
     assert splits.train.stats == ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 
 
+def test_a_folder_in_the_official_layout_needs_no_name(tmp_path):
+    folder = formats.cifar10(tmp_path)
+    by_path = load_images(folder)
+    assert by_path.name == "cifar10"
+    assert by_path.train.fingerprint == load_images("cifar10", data_dir=tmp_path).train.fingerprint
+    formats.svhn(tmp_path)
+    with pytest.raises(UserError, match="holds cifar10, svhn: name one of them and add --data-dir"):
+        load_images(tmp_path)
+
+
 def test_cifar10_tar_is_the_same_data(tmp_path):
     folder = formats.cifar10(tmp_path / "a")
     (tmp_path / "b").mkdir()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyset.data.arrays import MapDataset, encode_labels, from_arrays, from_dataset
+from tinyset.data.catalog import BENCHMARKS as CATALOG
 from tinyset.data.checks import check, duplicates_note, with_holdout
 from tinyset.data.cifar import cifar10, cifar100
 from tinyset.data.folder import load_folder
@@ -49,9 +50,9 @@ def load_images(
 ) -> Splits:
     """`.train` and `.test` of a source.
 
-    `source`: the name of a benchmark (looked for in `data_dir`), a path (a folder of class folders, a `.npz`, a
-    `.parquet`, a Hugging Face dataset directory), a map-style torch Dataset, a pair (images, labels), or a mapping
-    {"train": ..., "test": ...} of those. `image_size`: resize and centre-crop to this (an int, (height, width) or
+    `source`: the name of a benchmark (looked for in `data_dir`), a path (a benchmark in its official layout, a folder of
+    class folders, a `.npz`, a `.parquet`, a Hugging Face dataset directory), a map-style torch Dataset, a pair
+    (images, labels), or a mapping {"train": ..., "test": ...} of those. `image_size`: resize and centre-crop to this (an int, (height, width) or
     "60x40"). `holdout`: the share of images to keep for testing where the source has no test split. `skip_bad`: leave
     unreadable files out instead of stopping.
     """
@@ -80,6 +81,8 @@ def _named(request: Request) -> Splits:
 def _path_loader(request: Request) -> Loader:
     path = Path(request.source)
     if path.is_dir():
+        if layouts := [name for name, benchmark in CATALOG.items() if benchmark.find(path)]:
+            return _official(layouts, path)
         return load_parquet if is_dataset_dir(path) else load_folder
     if path.is_file():
         if loader := FILES.get(path.suffix.lower()):
@@ -89,6 +92,13 @@ def _path_loader(request: Request) -> Loader:
         f"Unknown source {request.source!r}: choose one of {', '.join(BENCHMARKS)}, or the path of a folder of class "
         "folders, a .npz, a .parquet or a Hugging Face dataset directory."
     )
+
+
+def _official(layouts: list[str], path: Path) -> Loader:
+    """A folder in the official layout of a benchmark is that benchmark, whatever it is called."""
+    if len(layouts) > 1:
+        raise UserError(f"{path} holds {', '.join(layouts)}: name one of them and add --data-dir {path}.")
+    return lambda request: BENCHMARKS[layouts[0]](dataclasses.replace(request, data_dir=path))
 
 
 def _in_memory(source: Any, request: Request) -> Splits:

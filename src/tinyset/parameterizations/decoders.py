@@ -24,6 +24,7 @@ class Decoders(nn.Module):
         pairs = list(pairwise(channels))
         self.weights = nn.ParameterList(torch.zeros(count, a, b, 2, 2) for a, b in pairs)
         self.biases = nn.ParameterList(torch.zeros(count, b) for _, b in pairs)
+        self._affine: tuple[list[tuple[int, int]], tuple[torch.Tensor, torch.Tensor]] | None = None
 
     @property
     def factor(self) -> int:
@@ -31,7 +32,18 @@ class Decoders(nn.Module):
         return 2 ** len(self.weights)
 
     def affine(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Matrices D x C_0 x (f f C) and offsets D x 1 x (f f C): the logits of a patch are code @ matrix + offset."""
+        """Matrices D x C_0 x (f f C) and offsets D x 1 x (f f C): the logits of a patch are code @ matrix + offset.
+
+        Kept between chunks where no gradient is asked for: decoding would take twice as long.
+        """
+        if torch.is_grad_enabled():
+            return self._composed()
+        versions = [(p.data_ptr(), p._version) for p in self.parameter_list()]
+        if self._affine is None or self._affine[0] != versions:
+            self._affine = versions, self._composed()
+        return self._affine[1]
+
+    def _composed(self) -> tuple[torch.Tensor, torch.Tensor]:
         unit = torch.eye(self.channels[0], device=self.weights[0].device, dtype=self.weights[0].dtype)
         probes = torch.cat([torch.zeros_like(unit[:1]), unit])  # 1 + C_0 codes of one position
         maps = probes.expand(self.count, -1, -1)  # D x (positions) x channels
