@@ -44,6 +44,8 @@ SMALL: dict[str, dict[str, str]] = {
     "bank": {"--threads": "1", "--networks": "1", "--network": TINY, "--real-per-class": "4"},
     "compare": {"--time-limit": "1s", "--protocol": "steps:1", "--network": TINY, "--repeats": "1", "--methods": "random",
                 "--match": TINY, "--real-per-class": "4"},
+    "train": {"--protocol": "steps:1", "--network": TINY},
+    "search": {"--steps": "1", "--real-steps": "1", "--real-per-class": "2", "--confirm": "1"},
 }  # fmt: skip
 # the same for Python
 SMALLER = [

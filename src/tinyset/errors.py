@@ -34,6 +34,10 @@ class RunError(TinysetError):
     """The request was right and the world was not (full disk, damaged file, exploding loss); exit code 1."""
 
 
+class Diverged(RunError):
+    """The loss of a training is no longer a number."""
+
+
 def needs_extra(package: str, extra: str, purpose: str) -> UserError:
     """The error for an optional dependency that is not installed."""
     return UserError(f"{purpose} needs {package}: install it with `pip install 'tinyset[{extra}]'`.")

@@ -22,7 +22,7 @@ from torch import nn
 
 from tinyset import machine
 from tinyset.batches import Batches, Normalisation, channels_last, normalisers
-from tinyset.errors import RunError
+from tinyset.errors import Diverged, RunError
 from tinyset.files import load_tree, save_tree
 from tinyset.interrupts import Interrupted, Stop
 from tinyset.progress import Progress, Silent
@@ -164,7 +164,7 @@ def _compiled(
 
 def _look(loss: float, step: int, task: str, progress: Progress) -> None:
     if not math.isfinite(loss):
-        raise RunError(f"{task}: the loss is {loss} at step {step}; the data or the learning rate does not suit.")
+        raise Diverged(f"{task}: the loss is {loss} at step {step}; the data or the learning rate does not suit.")
     progress.update(step, loss=loss)
 
 

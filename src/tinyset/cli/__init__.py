@@ -12,6 +12,8 @@ from typing import Any
 VERBS = {
     "condense": ("tinyset.cli.condense", "turn a labelled image dataset into a file of kilobytes"),
     "evaluate": ("tinyset.cli.evaluate", "train networks on a condensed set and test them on real images"),
+    "train": ("tinyset.cli.train", "train a network on a condensed set and keep its weights"),
+    "search": ("tinyset.cli.search", "hyper-parameters or a network, searched on a condensed set"),
     "compare": ("tinyset.cli.compare", "every method at the same storage and wall-clock"),
     "inspect": ("tinyset.cli.inspect", "what a condensed set holds and what it costs"),
     "show": ("tinyset.cli.show", "pictures: one decoder x all codes, one code x all decoders"),

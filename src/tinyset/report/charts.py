@@ -71,6 +71,20 @@ def time_chart(rows: Rows, stem: Path, title: str = "") -> list[Path]:
     return _save(draw, stem, title)
 
 
+def search_chart(rows: Rows, candidates: Rows, stem: Path, title: str = "") -> list[Path]:
+    """Each candidate's score on real images against its score on a small set; a colour per set."""
+
+    def draw(axes: Any) -> None:
+        for row, marker, colour in zip(rows[:-1], "os^", _colours(), strict=False):  # the last row is the real images
+            both = [c["accuracy"] for c in candidates if {row["set"], "real"} <= c["accuracy"].keys()]
+            x, y = ([scores[name] for scores in both] for name in (row["set"], "real"))
+            ranked = "" if row["spearman"] is None else f", rank correlation {row['spearman']:.2f}"
+            axes.scatter(x, y, 22, color=colour, marker=marker, alpha=0.8, label=f"{row['set']}{ranked}")
+        axes.set_xlabel("validation accuracy after training on the small set (%)")
+
+    return _save(draw, stem, title, "after training on real images (%)")
+
+
 def loss_chart(losses: Mapping[str, Sequence[tuple[float, float]]], stem: Path, title: str = "") -> list[Path]:
     """The condensation loss of each run, (step, loss), on a log scale where it is positive."""
 

@@ -10,6 +10,8 @@ def columns(rows: Rows) -> tuple[list[str], list[list[str]]]:
     """Headings and cells. The test images get a column only where some are corrupted."""
     if rows and "method" in rows[0]:
         return _comparison(rows)
+    if rows and "regret" in rows[0]:
+        return _search(rows)
     corrupted = any(row.get("corruption", "clean") != "clean" for row in rows)
     headings = ["Set", "Network", "Protocol", *(["Test images"] if corrupted else []), "Accuracy %", "n", "Balanced %"]
     headings += ["Images", "Train steps", "Images seen", "Train s", "Bytes"]
@@ -52,6 +54,40 @@ def _comparison(rows: Rows) -> tuple[list[str], list[list[str]]]:
         for row in rows
     ]
     return headings, cells
+
+
+def _search(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """The rows of `tinyset search`; the last one is a search on the real images themselves."""
+    headings = ["Set", "Images", "Bytes", "Candidates", "Search s", "Confirm s", "Times faster"]
+    headings += ["Rank correlation", "n", "First choice %", "First regret", "Confirmed %", "Regret"]
+    cells = [
+        [
+            row["set"],
+            f"{row['images']:,}",
+            f"{row['bytes']:,}",
+            str(row["candidates"]),
+            f"{row['search_seconds']:.0f}",
+            *(_or_blank(row.get(key), form) for key, form in _SEARCH.items()),
+            f"{row['answer_real']:.1f}",
+            f"{row['regret']:.1f}",
+        ]
+        for row in rows
+    ]
+    return headings, cells
+
+
+_SEARCH = {
+    "confirm_seconds": ".0f",
+    "times_faster": ".1f",
+    "spearman": ".2f",
+    "spearman_n": "d",
+    "first_real": ".1f",
+    "first_regret": ".1f",
+}
+
+
+def _or_blank(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
 
 
 def numeric(headings: Sequence[str]) -> list[bool]:
