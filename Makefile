@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo test lint bench faults soak docs dist clean
+.PHONY: install demo test lint bench faults soak results docs dist clean
 .DELETE_ON_ERROR:
 
 install: $(STAMP)
@@ -35,6 +35,9 @@ faults: install
 
 soak: install
 	$(BIN)/python -m tests.faults.soak $(if $(MINUTES),--minutes $(MINUTES)) --out records/soak
+
+results: install
+	$(BIN)/python -m records
 
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

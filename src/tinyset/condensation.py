@@ -79,8 +79,13 @@ def run(
     progress: Progress | None = None,
     stop: Stop | None = None,
     recipe: str | None = None,
+    command: str | None = None,
+    until: int | None = None,
 ) -> Outcome:
-    """Condense `data.train` by `config`; `out` is the run's folder, None for no files."""
+    """Condense `data.train` by `config`; `out` is the run's folder, None for no files.
+
+    `command` is what the user typed, for the record. `until` ends the loop after that step, where a time limit once did.
+    """
     began = time.monotonic()
     progress, stop = progress or Silent(), stop or Stop(config.time_limit_s)
     check(config, data.train)
@@ -91,10 +96,10 @@ def run(
     refuse_what_does_not_fit(forecast(config, data.train, sizes), config, available_memory_bytes(device.type))
     if isinstance(sizes, CodePlan):
         progress.note(sizes.describe())
-    with RunFolder(out, config, resume=resume, overwrite=overwrite) as folder:
+    with RunFolder(out, config, resume=resume, overwrite=overwrite, command=command) as folder:
         synthetic = start(config, data.train, sizes, device, progress, stop)
         loop = Loop(config, data, synthetic, device, folder, progress, stop)
-        loop.run()
+        loop.run(until)
         condensed = CondensedSet(synthetic.cpu(), _artifact_config(config, data, synthetic, loop.step, recipe))
         if out is not None:
             condensed.save(out / "artifact", overwrite=True)
@@ -158,14 +163,15 @@ class Loop:
             )
             self.objective = kind(context, options)
 
-    def run(self) -> None:
+    def run(self, until: int | None = None) -> None:
         if self.objective is None:
             return
+        last = self.config.steps if until is None else min(until, self.config.steps)
         self.objective.prepare(self.synthetic)
         self.optimizer = self._optimizer(self.objective)
         self._resume()
-        self.progress.start("condense", self.config.steps)
-        while self.step < self.config.steps:
+        self.progress.start("condense", last)
+        while self.step < last:
             if self.stop.reason is not None:
                 self._leave()
                 break
@@ -236,6 +242,8 @@ class Loop:
             {
                 "step": self.step,
                 "data": self.data,
+                "class_names": list(self.class_names),
+                "counts": list(self.synthetic.counts),
                 "first_loss": self.first_loss,
                 "loss": self.loss,
                 "synthetic": dict(self.synthetic.named_parameters()),

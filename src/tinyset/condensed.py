@@ -66,6 +66,7 @@ for images, labels in ds.loader(epochs=200):  # normalised and augmented as reco
 """
 
 
+SHIPPED = Path(str(resources.files("tinyset"))) / "shipped"
 DECODED_AT_ONCE = 1 << 26  # numbers
 Buffer = bytes  # inside the class `bytes` is a property
 
@@ -317,18 +318,23 @@ def make_config(**values: Any) -> ArtifactConfig:
     return ArtifactConfig(library=__version__, **values)
 
 
+def shipped() -> dict[str, Path]:
+    """The condensed sets that come with the package, by name."""
+    return {entry.parent.name: entry.parent for entry in sorted(SHIPPED.glob(f"*/{CONFIG}"))}
+
+
 def load(path: str | os.PathLike[str]) -> CondensedSet:
     """A condensed set from its folder, a shipped one by name (`tinyset.load("cifar10-1")`), or one of the hub
-    (`tinyset.load("hub:user/name")`)."""
+    (`tinyset.load("hub:user/name")`). A folder of yours that has the name of a shipped set is the one that is meant."""
     folder = hub.fetch(str(path)) if hub.is_hub(path) else Path(path)
-    if not folder.exists() and os.sep not in str(path):
-        shipped = Path(str(resources.files("tinyset") / "shipped" / str(path)))
-        if (shipped / CONFIG).is_file():
-            folder = shipped
     if not folder.exists():
-        raise UserError(f"There is no condensed set at {path}.")
+        if str(path) not in shipped():
+            known = f"; shipped with tinyset: {', '.join(shipped())}" if shipped() and os.sep not in str(path) else ""
+            raise UserError(f"There is no condensed set at {path}{known}.")
+        folder = shipped()[str(path)]
     if not folder.is_dir() or not (folder / CONFIG).is_file():
-        raise UserError(f"{path} is not a condensed set: it has no {CONFIG}.")
+        inside = f"; the set of this run is {path}/artifact" if (folder / "artifact" / CONFIG).is_file() else ""
+        raise UserError(f"{path} is not a condensed set: it has no {CONFIG}{inside}.")
     config = read_config(folder / CONFIG)
     made = read_tensors(folder / TENSORS, config)
     verify(folder, config)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+import time
 from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
@@ -13,7 +14,7 @@ import yaml
 from tinyset.config import CondenseConfig, load_yaml
 from tinyset.errors import RunError, UserError
 from tinyset.files import is_temporary, load_tree, lock, save_tree, write_atomic, write_json
-from tinyset.machine import environment
+from tinyset.machine import environment, peak_memory_bytes
 
 # may differ between a run and its resumption without changing what is computed
 FREE = {"time_limit_s", "checkpoint_every", "device"}
@@ -23,9 +24,12 @@ KEEP = 2  # checkpoints: the newest, and the one before it until the newest is p
 class RunFolder:
     """A folder, or nothing at all where `path` is None (everything is then a no-op)."""
 
-    def __init__(self, path: Path | None, config: CondenseConfig, *, resume: bool, overwrite: bool) -> None:
+    def __init__(
+        self, path: Path | None, config: CondenseConfig, *, resume: bool, overwrite: bool, command: str | None = None
+    ) -> None:
         self.path, self.config, self.resume, self.overwrite = path, config, resume, overwrite
         self._metrics: FileIO | None = None
+        self._command, self._began, self._earlier = command, time.monotonic(), list[dict[str, Any]]()
 
     def __enter__(self) -> Self:
         if self.path is None:
@@ -48,10 +52,11 @@ class RunFolder:
         occupied = self._occupied(path)
         if occupied and self.resume:
             self._same_config(path / "config.yaml")
+            self._earlier = sessions(path / "env.json")
         elif occupied:
             self._clear()
         write_atomic(path / "config.yaml", yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False))
-        write_json(path / "env.json", environment())
+        self._sign(path)
 
     def _occupied(self, path: Path) -> bool:
         """Whether there is a run in `path`; what is no run, or not to be touched, is refused."""
@@ -72,7 +77,15 @@ class RunFolder:
             if self._metrics is not None:
                 with contextlib.suppress(OSError):  # of a full disk was said before
                     self._metrics.close()
+            with contextlib.suppress(RunError):
+                self._sign(self.path, seconds=round(time.monotonic() - self._began, 1), peak=peak_memory_bytes())
             self._lock.release()
+
+    def _sign(self, path: Path, seconds: float | None = None, peak: int | None = None) -> None:
+        """env.json: the machine, the command that began the run, and what each session of it took; None after a kill."""
+        now = {"command": self._command, "seconds": seconds, "peak_memory_bytes": peak}
+        lived = [*self._earlier, now]
+        write_json(path / "env.json", {**environment(), "command": lived[0].get("command"), "sessions": lived})
 
     def _same_config(self, path: Path) -> None:
         try:
@@ -152,3 +165,25 @@ class RunFolder:
                     raise
                 note(f"{error} Going on from the one before it.")
         return None
+
+
+def sessions(path: Path) -> list[dict[str, Any]]:
+    """The sessions that env.json tells of; none where it cannot be read."""
+    try:
+        return known_sessions(json.loads(path.read_bytes()))
+    except (OSError, ValueError, RecursionError):
+        return []
+
+
+def known_sessions(environment: Any) -> list[dict[str, Any]]:
+    found = environment.get("sessions") if isinstance(environment, dict) else None
+    return [session for session in found if isinstance(session, dict)] if isinstance(found, list) else []
+
+
+def cost(environment: Any) -> tuple[float | None, int | None]:
+    """Seconds over all sessions of a run, None where one was killed; and the highest memory of any."""
+    lived = known_sessions(environment)
+    spent = [session.get("seconds") for session in lived]
+    whole = [float(seconds) for seconds in spent if isinstance(seconds, int | float)]
+    peaks = [peak for session in lived if isinstance(peak := session.get("peak_memory_bytes"), int)]
+    return sum(whole) if whole and len(whole) == len(lived) else None, max(peaks, default=None)

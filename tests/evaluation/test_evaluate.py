@@ -224,3 +224,14 @@ def test_wrong_requests_are_one_sentence(artifact: CondensedSet, data: Splits) -
             evaluate(artifact, **{**OPTIONS, **options})
     with pytest.raises(UserError, match="--budget-steps"):
         accuracy_along([artifact], data, NETWORK, (0, 5))
+
+
+def test_baselines_found_in_the_cache_are_kept_beside_the_artifact(
+    artifact: CondensedSet, data: Splits, tmp_path: Path, trainings: list[str]
+) -> None:
+    evaluate(artifact, data, baselines=["random", "full"], results=tmp_path / "first.jsonl", **OPTIONS)
+    count = len(trainings)
+    evaluate(artifact, data, baselines=["random", "full"], results=tmp_path / "second.jsonl", **OPTIONS)
+    assert len(trainings) == count + 1, "only the artifact itself is trained on again"
+    kept = [json.loads(line)["set"] for line in (tmp_path / "second.jsonl").read_text().splitlines()]
+    assert sorted(kept) == ["full data", "random", "random, 2 per class"]

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import shlex
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -99,7 +100,22 @@ def test_every_part_is_there(html: str) -> None:
     for cell in ("random, 1 per class", "full data", "noise:0.1", "2 of 3 decoders", "float16"):
         assert cell in html
     assert "Confusion matrix" in html and "overhead percent" in html and "platform" in html
-    assert "tinyset condense stripes --out RUN" in html
+    assert "tinyset condense stripes --out RUN" in html and "condensed in" in html and "peak memory" in html
+
+
+def test_the_command_that_was_typed(run_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "typed"
+    shutil.copytree(run_folder, folder)
+    env = json.loads((folder / "env.json").read_text())
+    for typed, shown in (
+        ("tinyset condense 'a <b>' --steps 6", "tinyset condense &#x27;a &lt;b&gt;&#x27;"),
+        ([1], "--out RUN"),
+    ):
+        (folder / "env.json").write_text(json.dumps({**env, "command": typed}))
+        html = page(gather([str(folder)])[0])
+        assert f"<pre>{shown}" in html or shown in html
+    (folder / "env.json").write_text("[]")
+    assert "--out RUN" in page(gather([str(folder)])[0])
 
 
 def test_the_command_gives_the_same_settings(run_folder: Path) -> None:

@@ -4,8 +4,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.report.made import stripes
+from tinyset.cli import main
 from tinyset.progress import Silent
 from tinyset.report.gather import gather
 from tinyset.report.track import Tracked, write_events
@@ -42,3 +45,17 @@ def test_live(tmp_path: Path) -> None:
     tracked.update(2, loss=0.25)
     tracked.finish()
     assert [e.value for e in read(tmp_path / "tensorboard").Scalars("condense/loss")] == [0.5, 0.25]
+
+
+def test_condense_tracks_while_it_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A new run, and one that takes the place of another: its folder is cleared before the first number."""
+    from tests.records.conftest import SMALL
+
+    real = stripes(8, 0)
+    np.savez(tmp_path / "data.npz", images=real.images.numpy(), labels=real.labels.numpy())
+    command = ["condense", str(tmp_path / "data.npz"), "--out", str(tmp_path / "run"), "--track", *SMALL]
+    for words in (command, [*command, "--overwrite"]):
+        assert main(words) == 0
+        events = read(tmp_path / "run" / "tensorboard")
+        assert [e.step for e in events.Scalars("condense/loss")] == [1, 2, 3, 4, 5, 6]
+        assert "notes/text_summary" in events.Tags()["tensors"]

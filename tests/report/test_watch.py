@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
@@ -16,7 +17,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 from tests.report.browser import complaints, requests
 from tinyset.cli import main
 from tinyset.errors import UserError
-from tinyset.report.following import Following
+from tinyset.pictures import grid
+from tinyset.report.following import Following, _samples
 from tinyset.report.watching import server
 
 
@@ -56,6 +58,9 @@ def test_state_of_a_working_and_a_finished_run(working: Path, run_folder: Path) 
     assert state["eta_s"] == pytest.approx(3 * state["seconds_per_step"], abs=0.1) and len(state["curve"]) == 3
     picture = Following(working).picture()
     assert picture is not None and picture.startswith(b"\x89PNG")
+    labelled = _samples(next(working.glob("checkpoint-*.safetensors")))
+    plain = grid([("", [torch.zeros(3, 16, 16)] * 4)] * 3)  # 3 classes x 4 codes, without names
+    assert labelled.height == plain.height and labelled.width > plain.width + 50, "each row has its class's name"
     finished = Following(run_folder)
     assert finished.state()["status"] == "finished" and finished.picture() is not None
     (working / "metrics.jsonl").unlink()

@@ -5,6 +5,7 @@ import errno
 import importlib
 import io
 import re
+import shlex
 import sys
 from typing import Any
 
@@ -21,6 +22,8 @@ VERBS = {
     "data": ("tinyset.cli.data", "which datasets are here; fetch one"),
     "report": ("tinyset.cli.report", "one page to look at: results, charts, an explorer of codes and decoders"),
     "watch": ("tinyset.cli.watch", "follow a run in the browser while it works"),
+    "record": ("tinyset.cli.record", "keep what a run was and measured, to make it again"),
+    "reproduce": ("tinyset.cli.reproduce", "make a recorded run again and compare"),
     "export": ("tinyset.cli.export", "a condensed set as ordinary image files"),
     "import": ("tinyset.cli.import_", "condensed images of other tools as a condensed set"),
     "hub": ("tinyset.cli.hub", "push to or pull from the Hugging Face hub"),
@@ -57,7 +60,7 @@ def _main(argv: list[str] | None) -> int:
     parsed = _parse(module.Args, verb, arguments[1:], module.__doc__ or "")
     if isinstance(parsed, int):
         return parsed
-    return _run(module, parsed)
+    return _run(module, parsed, shlex.join(["tinyset", *arguments]))
 
 
 def _overview() -> str:
@@ -110,12 +113,12 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
-def _run(module: Any, args: Any) -> int:
+def _run(module: Any, args: Any, command: str) -> int:
     from tinyset.cli.console import Console
     from tinyset.errors import TinysetError
     from tinyset.interrupts import Interrupted
 
-    console = Console(json_output=args.json, quiet=args.quiet)
+    console = Console(json_output=args.json, quiet=args.quiet, command=command)
     try:
         return int(module.run(args, console))
     except TinysetError as error:

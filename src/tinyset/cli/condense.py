@@ -13,6 +13,7 @@ from tinyset.errors import UserError
 if TYPE_CHECKING:
     from tinyset.cli.console import Console
     from tinyset.data.imageset import ImageSet
+    from tinyset.progress import Progress
 
 
 @dataclass(kw_only=True)
@@ -79,6 +80,8 @@ class Args(Common, DataFlags):
     """Say what would be stored, held in memory and how long it would take, and do nothing."""
     tune: bool = False
     """Measure a few chunk sizes first and write the best one into the run's config."""
+    track: bool = False
+    """Also write TensorBoard files into the run's folder (extra `[track]`)."""
 
 
 def settings(args: Args) -> dict[str, Any]:
@@ -133,22 +136,31 @@ def run(args: Args, console: "Console") -> int:
     if args.out is None and not args.dry_run:
         raise UserError("missing --out: the folder of the run.")
     config = resolve(args.recipe, settings(args))
+    progress: Progress = console.progress
+    if args.track and args.out is not None:
+        from tinyset.report.track import Tracked
+
+        progress = Tracked(progress, Path(args.out))
     with signals_to(Stop(config.time_limit_s)) as stop:
         data = read_data(args.source, args, console, args.seed)
         if args.dry_run or args.tune:
             config = planned(config, data.train, args, console)
         if args.out is None or args.dry_run:
             return 0
-        outcome = condense(
-            config,
-            data,
-            out=Path(args.out),
-            resume=args.resume,
-            overwrite=args.overwrite,
-            progress=console.progress,
-            stop=stop,
-            recipe=args.recipe,
-        )
+        try:
+            outcome = condense(
+                config,
+                data,
+                out=Path(args.out),
+                resume=args.resume,
+                overwrite=args.overwrite,
+                progress=progress,
+                stop=stop,
+                recipe=args.recipe,
+                command=console.command,
+            )
+        finally:
+            progress.finish()
     ledger = outcome.condensed.ledger()
     console.json(
         {

@@ -13,8 +13,9 @@ PLAIN_EVERY_S = 10.0
 class Console:
     """What a verb may say. Under `--json` stdout holds exactly one object; `--quiet` silences progress."""
 
-    def __init__(self, *, json_output: bool = False, quiet: bool = False) -> None:
+    def __init__(self, *, json_output: bool = False, quiet: bool = False, command: str | None = None) -> None:
         self.json_output = json_output
+        self.command = command  # what the user typed
         self.progress = Meter(quiet=quiet)
         self._quiet = quiet
 

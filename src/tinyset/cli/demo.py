@@ -39,7 +39,14 @@ def run(args: Args, console: "Console") -> int:
     with signals_to(Stop()) as stop:
         data = load_images("streetdigits", progress=console.progress)
         outcome = condense(
-            config, data, out=out, overwrite=args.overwrite, progress=console.progress, stop=stop, recipe="demo"
+            config,
+            data,
+            out=out,
+            overwrite=args.overwrite,
+            progress=console.progress,
+            stop=stop,
+            recipe="demo",
+            command=console.command,
         )
         found = evaluate(
             outcome.condensed,

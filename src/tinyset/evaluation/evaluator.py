@@ -83,6 +83,8 @@ class Evaluator:
             finally:
                 guard.release()
         found = self._known(wanted)
+        for record in found.values():
+            self.results.keep(record)
         return [(found[key], key in known) for key in wanted]
 
     def finished(

@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-import tinyset
-from tinyset.condensed import CondensedSet
+from tinyset.condensed import CondensedSet, shipped
 from tinyset.config import Settings
 from tinyset.errors import RunError, UserError
 from tinyset.files import cache_dir, lock, write_atomic
@@ -47,30 +46,39 @@ class Results:
 
     def __init__(self, path: Path, shared: Path | None = None) -> None:
         self.path, self.shared = path, shared
-        self._records = _read(shared) if shared is not None else {}
-        self._records.update(_read(path))
+        self._records: dict[str, Record] = {}
+        self.refresh()
 
     def find(self, key: str) -> Record | None:
         return self._records.get(key)
 
+    def all(self) -> list[Record]:
+        return list(self._records.values())
+
     def refresh(self) -> None:
         """See what another process has finished meanwhile."""
-        for path in (self.shared, self.path):
-            if path is not None:
-                self._records.update(_read(path))
+        own = _read(self.path)
+        self._records |= {**(_read(self.shared) if self.shared is not None else {}), **own}
+        self._own = set(own)
 
     def add(self, record: Record, *, shared: bool = False) -> None:
         self._records[record.key] = record
+        self._own.add(record.key)
         _append(self.path, record)
         if shared and self.shared is not None:
             _append(self.shared, record)
+
+    def keep(self, record: Record) -> None:
+        """What was found in the shared file is written beside the artifact too: its results are then complete."""
+        if record.key not in self._own:
+            self.add(record)
 
 
 def default_path(artifact: CondensedSet) -> Path:
     """Inside the artifact's folder; in the cache for one that is shipped, read-only or was never saved."""
     folder = artifact.path
-    package = Path(tinyset.__file__).parent
-    if folder is not None and os.access(folder, os.W_OK) and package not in folder.resolve().parents:
+    ours = [place.resolve() for place in shipped().values()]
+    if folder is not None and os.access(folder, os.W_OK) and folder.resolve() not in ours:
         return folder / "results.jsonl"
     return cache_dir() / "results" / f"{artifact.fingerprint[:32]}.jsonl"
 

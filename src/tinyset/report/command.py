@@ -18,7 +18,7 @@ NOT_THE_RESULT = ("device", "checkpoint_every")
 
 def condense_command(config: ArtifactConfig, settings: Mapping[str, Any], recorded: str | None = None) -> str | None:
     """`recorded` where the run wrote down its own command; else the flags that differ from the recipe."""
-    if recorded:
+    if isinstance(recorded, str) and recorded:
         return recorded
     values = {**config.condense, **settings}
     if not values or not config.source:

@@ -5,23 +5,25 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL.Image import Image
 
 from tinyset.condensed import load
 from tinyset.config import load_yaml
 from tinyset.errors import TinysetError, UserError
 from tinyset.files import load_tree
 from tinyset.parameterizations.decoders import Decoders
-from tinyset.pictures import grid
+from tinyset.pictures import grid, short
 from tinyset.report.gather import read_losses
 from tinyset.report.graphs import thinned
 
 RECENT = 50  # steps whose mean duration predicts the rest
 QUIET_S = 30.0  # and twenty usual steps without a new line: the run is not working
-ACROSS, DOWN = 10, 4
+ACROSS, DOWN = 10, 12  # images of a class, classes
 
 
 @dataclass
@@ -81,40 +83,42 @@ class Following:
             return None
         if self._picture is None or self._picture[0] != name:
             try:
-                images = (
-                    load(self.folder / name).images() if name == "artifact" else _checkpoint_images(self.folder / name)
-                )
+                sheet = load(self.folder / name).preview() if name == "artifact" else _samples(self.folder / name)
             except (TinysetError, RuntimeError, KeyError, ValueError):
                 return None
-            self._picture = (name, _png(images))
+            file = io.BytesIO()
+            sheet.save(file, "PNG")
+            self._picture = (name, file.getvalue())
         return self._picture[1]
 
 
-def _png(images: torch.Tensor) -> bytes:
-    chosen = images[torch.linspace(0, len(images) - 1, min(ACROSS * DOWN, len(images))).long()]
-    if chosen.shape[1] not in (1, 3):
-        chosen = chosen[:, :1]
-    rows = [("", list(chosen[i : i + ACROSS])) for i in range(0, len(chosen), ACROSS)]
-    file = io.BytesIO()
-    grid(rows).save(file, "PNG")
-    return file.getvalue()
-
-
 @torch.no_grad()
-def _checkpoint_images(path: Path) -> torch.Tensor:
+def _samples(path: Path) -> Image:
+    """A row of images for each class of a checkpoint; of many classes, some."""
+    tree = load_tree(path, "checkpoint")
+    tensors: Mapping[str, torch.Tensor] = tree["synthetic"]
+    stored = tensors["codes" if "codes" in tensors else "images"]
+    names, counts = tree.get("class_names", [""]), tree.get("counts", [len(stored)])
+    per = max(1, sum(counts) // len(stored))  # synthetic images of a code, or of a sheet of tiles
+    ends = list(accumulate(count // per for count in counts))
+    rows = []
+    for c in torch.linspace(0, len(names) - 1, min(DOWN, len(names))).round().long().tolist():
+        index = torch.linspace(ends[c] - counts[c] // per, ends[c] - 1, min(ACROSS, counts[c] // per)).round().long()
+        rows.append((short(names[c]), list(_decoded(tensors, index))))
+    return grid(rows)
+
+
+def _decoded(tensors: Mapping[str, torch.Tensor], index: torch.Tensor) -> torch.Tensor:
     """Images of the parameters in a checkpoint, which does not say what they are: codes and decoders, or pixels."""
-    tensors: Mapping[str, torch.Tensor] = load_tree(path, "checkpoint")["synthetic"]
     if "codes" not in tensors:
-        images = tensors["images"]
-        low, high = images.min(), images.max()
+        low, high = tensors["images"].min(), tensors["images"].max()
+        images = tensors["images"][index]
         return images if low >= 0 and high <= 1 else (images - low) / (high - low)  # whitened ones have no range
     weights = [tensors[f"decoders.weights.{i}"] for i in range(_layers(tensors))]
     decoders = Decoders([weights[0].shape[1], *(w.shape[2] for w in weights)], len(weights[0]))
     stored = {f"decoders.{i}.weight": w for i, w in enumerate(weights)}
     decoders.load(stored | {f"decoders.{i}.bias": tensors[f"decoders.biases.{i}"] for i in range(len(weights))})
-    count = min(ACROSS * DOWN, len(tensors["codes"]))
-    codes = tensors["codes"][torch.linspace(0, len(tensors["codes"]) - 1, count).long()]
-    return decoders(codes, torch.arange(count) % decoders.count)
+    return decoders(tensors["codes"][index], torch.arange(len(index)) % decoders.count)
 
 
 def _layers(tensors: Mapping[str, torch.Tensor]) -> int:

@@ -69,7 +69,7 @@ def _subject(name: str, path: str, count: int) -> Subject:
         folder=run if settings.is_file() else None,
         settings=load_yaml(_text(settings), str(settings)) if settings.is_file() else {},
         losses=read_losses(run / "metrics.jsonl"),
-        environment=_json(run / "env.json") or {},
+        environment=found if isinstance(found := _json(run / "env.json"), dict) else {},
         rows=rows,
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 from tinyset.report.command import condense_command
 from tinyset.report.gather import Row, Subject
 from tinyset.report.tables import columns, numeric
+from tinyset.runs import cost
 
 
 def hero(subjects: Sequence[Subject], rows: Sequence[Row]) -> str:
@@ -88,13 +89,22 @@ def made(subjects: Sequence[Subject]) -> str:
             else f"<p>How this set was made is not recorded (method: {escape(config.method)}).</p>"
         )
         settings = {**config.condense, **subject.settings, "source fingerprint": config.source_fingerprint}
-        environment = {"library": f"tinyset {config.library}", **subject.environment}
+        environment = {"library": f"tinyset {config.library}", **_machine(subject.environment)}
         parts.append(
             title + line + _details("Environment", environment, True) + _details("Every setting", settings, False)
         )
     return (
         '<section aria-labelledby="made-title"><h2 id="made-title">How it was made</h2>' + "".join(parts) + "</section>"
     )
+
+
+def _machine(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the command, which stands above; the sessions as what they took together."""
+    facts = {key: value for key, value in environment.items() if key not in ("command", "sessions")}
+    seconds, peak = cost(environment)
+    facts["condensed in"] = None if seconds is None else f"{seconds:,.0f} s"
+    facts["peak memory"] = None if peak is None else f"{peak / 1e9:.1f} GB"
+    return facts
 
 
 def _details(title: str, facts: Mapping[str, Any], is_open: bool) -> str:

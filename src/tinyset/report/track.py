@@ -17,18 +17,22 @@ IMAGES = 8  # of each class in the picture
 class Tracked:
     """Passes everything on to another `Progress` and writes its numbers: `condense/loss`, `auto-encoder/loss`, ...
 
-    Nothing is written before the run has made its folder: a folder that is not empty would be refused.
+    Nothing is written before the run's first number: a folder that is not empty would be refused, and one that is
+    overwritten is cleared until then.
     """
 
     def __init__(self, inner: Progress, run: Path) -> None:
         self._inner, self._run, self._task = inner, run, "task"
         self._open: Any = None
+        self._notes: list[str] = []
         summary_writer()  # a missing extra is said now, not after an hour
 
     @property
     def _writer(self) -> Any:
         if self._open is None and (self._run / "config.yaml").is_file():
             self._open = summary_writer()(str(self._run / FOLDER))
+            for message in self._notes:
+                self._open.add_text("notes", message)
         return self._open
 
     def start(self, task: str, total: int) -> None:
@@ -42,8 +46,10 @@ class Tracked:
         self._inner.update(done, **values)
 
     def note(self, message: str) -> None:
-        if self._writer is not None:
-            self._writer.add_text("notes", message)
+        if self._open is not None:
+            self._open.add_text("notes", message)
+        else:
+            self._notes.append(message)
         self._inner.note(message)
 
     def finish(self) -> None:

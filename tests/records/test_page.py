@@ -1,0 +1,86 @@
+"""docs/results.md is what the committed records say, and shows misses, gaps and reasons."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from records.book import Book
+from records.figures import draw
+from records.page import page
+
+from tests.records.conftest import NETWORK
+
+ROOT = Path(__file__).parents[2]
+CELLS = """
+goals:
+  - {{what: reached, records: [a], network: "{n}", protocol: "steps:4", paper: 1.0, floor: 2, goal: 3}}
+  - {{what: between, records: [a, b, none], network: "{n}", protocol: "steps:4", floor: 2, goal: 101}}
+  - {{what: missed, records: [a], network: "{n}", protocol: "steps:4", floor: 101, goal: 102}}
+  - {{what: above, records: [a], network: "{n}", protocol: "steps:4", above: random, floor: -100, goal: 200}}
+  - {{what: absent, records: [none], floor: 1, goal: 2, why: no such thing}}
+table1:
+  - name: ours
+    cells:
+      cifar10-1: {{records: [a], network: "{n}", protocol: "steps:4"}}
+      svhn-1: {{why: the reason of it}}
+table2:
+  cifar10-1: {{records: [a], protocol: "steps:4", why: the other reason}}
+budget:
+  cifar10-1: {{records: [a], network: "{n}", protocol: "steps:4"}}
+  svhn-1: {{records: [none]}}
+pictures: [cifar10-1]
+ablations:
+  - {{what: stripes, of: stripes, base: stripes-base, protocol: "steps:4"}}
+  - {{what: nothing, of: nothing, base: nothing}}
+"""
+
+
+@pytest.fixture
+def book(place: Path, tmp_path: Path) -> Book:
+    for name in ("results/a", "results/b", "ablations/stripes-base", "ablations/stripes-slow"):
+        shutil.copytree(place / "record", tmp_path / name)
+    config = tmp_path / "ablations" / "stripes-slow" / "config.yaml"
+    config.write_text(re.sub("codes: 0.1", "codes: 0.05", config.read_text()).replace("networks: 2", "networks: 7"))
+    shutil.copyfile(ROOT / "records" / "published.yaml", tmp_path / "published.yaml")
+    (tmp_path / "cells.yaml").write_text(CELLS.format(n=NETWORK))
+    return Book(tmp_path)
+
+
+def test_goals_are_judged_as_they_are(book: Book) -> None:
+    lines = {line.split(" | ")[0].strip("| "): line for line in page(book).splitlines() if line.startswith("| ")}
+    assert "**goal reached**" in lines["reached"] and "| 3 |" in lines["reached"] and "`a`" in lines["reached"]
+    assert "floor reached, goal missed by" in lines["between"] and "| 6 |" in lines["between"], "two sets x 3 repeats"
+    assert "**missed**" in lines["missed"] and "below the floor" in lines["missed"]
+    assert "random + 200 = " in lines["above"] and "floor reached" in lines["above"]
+    assert "no such thing" in lines["absent"] and "–" in lines["absent"]
+
+
+def test_tables_figures_and_ablations(book: Book, tmp_path: Path) -> None:
+    text = page(book)
+    ours = next(line for line in text.splitlines() if line.startswith("| **ours**"))
+    assert ours.count("not run") == 9 and "SVHN, 1: the reason of it." in text
+    assert "68.5" in text and "59.8 ± 0.5" in text and "the other reason" in text
+    assert "rates" not in text and "codes 0.1 → 0.05" in text and "networks 2 → 7" in text and "the base" in text
+    assert "nothing: not run yet." in text and "SVHN, 1: not run yet." in text
+    drawn = draw(book, tmp_path / "pictures")
+    assert {path.name for path in drawn} >= {"budget-cifar10-1.svg", "budget-cifar10-1.png"}
+    assert "pictures/budget-cifar10-1.svg" in text and "| kfs | 1 |" in text
+
+
+def test_nothing_recorded_is_a_page_too(book: Book) -> None:
+    for name in ("results", "ablations"):
+        shutil.rmtree(book.folder / name)
+    assert "not run yet" in page(Book(book.folder))
+    (book.folder / "results" / "a").mkdir(parents=True)
+    (book.folder / "results" / "a" / "record.json").write_text(json.dumps({"sha256": 1}))
+    with pytest.raises(SystemExit, match="results"):
+        page(Book(book.folder))
+
+
+def test_the_committed_page_is_what_the_records_say() -> None:
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert text == page(Book(ROOT / "records")), "run `make results`"
+    for picture in re.findall(r"\(pictures/(.*?)\)", text):
+        assert (ROOT / "docs" / "pictures" / picture).is_file(), picture
