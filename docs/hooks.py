@@ -57,7 +57,7 @@ def _arguments(kind: Any) -> str:
     own = [field for field in dataclasses.fields(kind) if field.name not in EVERYWHERE]
     for field in sorted(own, key=lambda field: "Positional" not in str(field.type)):
         positional = "Positional" in str(field.type) or "_Positional" in str(field.type)
-        name = field.name.upper() if positional else "--" + field.name.replace("_", "-")
+        name = field.name.upper() if positional else "--" + field.name.rstrip("_").replace("_", "-")
         default = "" if field.default in (dataclasses.MISSING, None, False, ()) else f"`{field.default}`"
         meaning = meanings.get(field.name, "").replace("|", "\\|").replace("<", "&lt;")
         lines.append(f"| `{name}` | {default} | {meaning} |")

@@ -46,6 +46,11 @@ SMALL: dict[str, dict[str, str]] = {
                 "--match": TINY, "--real-per-class": "4"},
     "train": {"--protocol": "steps:1", "--network": TINY},
     "search": {"--steps": "1", "--real-steps": "1", "--real-per-class": "2", "--confirm": "1"},
+    "continual": {"--protocol": "steps:1", "--network": TINY, "--match": TINY, "--repeats": "1", "--condense-steps": "1",
+                  "--networks": "1", "--pretrain-steps": "2", "--herding-steps": "1"},
+    "grow": {"--steps": "2", "--networks": "1", "--network": TINY},
+    "slim": {"--networks": "1", "--network": TINY, "--match": TINY, "--protocol": "steps:1"},
+    "privacy": {"--network": TINY, "--protocol": "steps:1"},
 }  # fmt: skip
 # the same for Python
 SMALLER = [

@@ -29,7 +29,7 @@ MOST_TENSORS = 1000
 MOST_IMAGES = 10_000_000
 MOST_NUMBERS = 1 << 26  # of one image
 DTYPES = {"F32", "F16", "I8", "I32", "I64"}  # what `storage.pack` writes
-RESULTS = "results.jsonl"  # measurements of a set are kept with it
+RESULTS, PRIVACY = "results.jsonl", "privacy.json"  # measurements of a set are kept with it
 
 
 class ArtifactConfig(Settings):
@@ -57,6 +57,7 @@ class ArtifactConfig(Settings):
     source_bytes: int = 0
     source_images: int = 0
     condense: dict[str, Any] = {}
+    history: list[str] = Field(default=[], max_length=10_000)  # what was done to the set since: grown, slimmed, ...
     checksum: str = ""  # of all this and of the tensors; empty: not checked
 
     @model_validator(mode="after")
@@ -76,6 +77,54 @@ class ArtifactConfig(Settings):
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision {self.precision!r} is not one of {', '.join(PRECISIONS)}")
         return self
+
+
+class PrivacyReport(Settings):
+    """`privacy.json`: what `tinyset privacy` measured, for the card. Distances are root-mean-square, pixels in [0, 1]."""
+
+    set: str  # the SHA-256 of the tensors: a report is true of these bytes only
+    name: str
+    data: str
+    bytes: int
+    network: str
+    protocol: str
+    seed: int
+    repeats: int
+    attack_percent: float
+    attack_interval: tuple[float, float]
+    attack_images: int
+    synthetic_images: int
+    real_images: int
+    train_distance: float
+    held_out_distance: float
+    smallest_train_distance: float
+    reference_distance: float  # of held-out images to training images
+    nearer_to_train_percent: float
+    nearer_interval: tuple[float, float]
+
+    @classmethod
+    def read(cls, folder: Path, tensors_sha256: str) -> "PrivacyReport | None":
+        """The report in a set's folder; None where there is none, or it is damaged or of another set."""
+        try:
+            report = cls.parse(_json(folder / PRIVACY), PRIVACY)
+        except UserError:
+            return None
+        return report if report.set == tensors_sha256 else None
+
+    def section(self) -> str:
+        """For the card."""
+        low, high = self.attack_interval
+        return (
+            "\n## Privacy\n\n"
+            f"- membership inference: by its loss under a {self.network} trained on this set ({self.protocol}, "
+            f"n = {self.repeats}) a training image is told from a held-out one in {self.attack_percent:.1f} % of cases "
+            f"(95 % interval {low:.1f} to {high:.1f}, {self.attack_images:,} images; 50 is guessing)\n"
+            f"- nearest neighbours: a synthetic image is {self.train_distance:.4f} from the nearest of {self.real_images:,} "
+            f"training images and {self.held_out_distance:.4f} from the nearest of as many held-out ones (mean; "
+            f"a held-out image is {self.reference_distance:.4f} from the nearest training image); "
+            f"{self.nearer_to_train_percent:.1f} % are nearer to a training image (50 where none is remembered)\n"
+            f"- measured on {self.data}; a probe, not a proof\n"
+        )
 
 
 def seal(values: Mapping[str, Any], tensors_sha256: str) -> str:

@@ -27,9 +27,11 @@ from tinyset.artifact import (
     CONFIG,
     FORMAT,
     PREVIEW,
+    PRIVACY,
     RESULTS,
     TENSORS,
     ArtifactConfig,
+    PrivacyReport,
     read_config,
     read_tensors,
     seal,
@@ -256,8 +258,11 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
         try:
             write_atomic(building / TENSORS, self._serialized)
             write_json(building / CONFIG, values | {"checksum": seal(values, self.fingerprint)})
-            write_atomic(building / CARD, self._card())
+            privacy = PrivacyReport.read(target, self.fingerprint)
+            write_atomic(building / CARD, self._card(privacy))
             self.preview().save(building / PREVIEW)
+            if privacy is not None:
+                shutil.copyfile(target / PRIVACY, building / PRIVACY)
             if (target / RESULTS).is_file():  # keyed by content: still true of what they were measured on
                 shutil.copyfile(target / RESULTS, building / RESULTS)
             replace_folder(building, target)
@@ -267,6 +272,13 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
             shutil.rmtree(building, ignore_errors=True)
         self.path = target
         return target
+
+    def state_privacy(self, report: PrivacyReport) -> None:
+        """Keep what `tinyset privacy` measured with a saved set, and say it in its card."""
+        if self.path is None or report.set != self.fingerprint:
+            raise UserError("A privacy report is kept with the saved set it was measured on.")
+        write_json(self.path / PRIVACY, report.model_dump(mode="json"))
+        write_atomic(self.path / CARD, self._card(report))
 
     def push_to_hub(self, name: str, *, private: bool = False) -> str:
         """Share a saved set as `hub:user/name`; says where it is."""
@@ -284,22 +296,23 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
                 rows.append((short(name), list(self.parameterization.decode(c, index))))
         return grid(rows)
 
-    def _card(self) -> str:
+    def _card(self, privacy: PrivacyReport | None = None) -> str:
         ledger, config = self.ledger(), self.config
         smaller = ""
         if config.source_bytes:
             smaller = f", {ledger['compression']:,.0f}x smaller than the {config.source_images:,} images it stands for"
         overhead = f"{ledger['overhead_percent']:+.2f} % of the budget"
+        made = f"method {config.method}, {config.steps} steps, seed {config.seed}, recipe {config.recipe}"
         return CARD_TEXT.format(
             title=config.source or "A",
             size=f"{len(self):,} synthetic images of {ledger['classes']} classes in {ledger['bytes']:,} bytes{smaller}",
-            how=f"method {config.method}, {config.steps} steps, seed {config.seed}, recipe {config.recipe}",
+            how="; then ".join([made, *config.history]),
             stats=f"mean {config.mean}, std {config.std}; mirror images: {'yes' if config.mirror else 'no'}",
             protocol=config.protocol,
             numbers=f"{ledger['params_per_class']} ({overhead}), {config.precision}",
-            fingerprint=config.source_fingerprint,
+            fingerprint=config.source_fingerprint or "none",
             library=config.library,
-        )
+        ) + ("" if privacy is None else privacy.section())
 
 
 def serialize(made: Parameterization, precision: str) -> bytes:

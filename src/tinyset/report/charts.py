@@ -118,6 +118,50 @@ def network_chart(rows: Rows, stem: Path, title: str = "") -> list[Path]:
     return _save(draw, stem, title, "")
 
 
+def stream_chart(rows: Rows, stem: Path, title: str = "") -> list[Path]:
+    """Accuracy on all classes seen after each step of a stream, a line per memory; the band is one standard deviation."""
+
+    def draw(axes: Any) -> None:
+        for name, colour in zip(dict.fromkeys(row["memory"] for row in rows), _colours(), strict=False):
+            line = [row for row in rows if row["memory"] == name]
+            _line(axes, [row["step"] for row in line], line, f"{name} ({line[-1]['bytes'] / 1000:,.1f} kB)", colour)
+        axes.set_xlabel("step of the stream")
+
+    return _save(draw, stem, title)
+
+
+def bytes_chart(rows: Rows, stem: Path, title: str = "") -> list[Path]:
+    """Accuracy against bytes, a line per name; the band is one standard deviation over seeds."""
+
+    def draw(axes: Any) -> None:
+        for name, colour in zip(dict.fromkeys(row["set"] for row in rows), _colours(), strict=False):
+            line = sorted((row for row in rows if row["set"] == name), key=lambda row: row["bytes"])
+            _line(axes, [row["bytes"] / 1000 for row in line], line, name, colour)
+        axes.set_xlabel("bytes (kB)")
+
+    return _save(draw, stem, title)
+
+
+def privacy_chart(rows: Rows, stem: Path, title: str = "") -> list[Path]:
+    """The attack's accuracy and the share nearer to training images, with 95 % intervals; 50 % gives nothing away."""
+    shown = {"membership inference": ("attack_percent", "attack_interval"),
+             "nearer to a training image": ("nearer_to_train_percent", "nearer_interval")}  # fmt: skip
+
+    def draw(axes: Any) -> None:
+        for i, ((label, (value, interval)), colour) in enumerate(zip(shown.items(), _colours(), strict=False)):
+            at = [place + (i - 0.5) / 4 for place in range(len(rows))]
+            middle = [row[value] for row in rows]
+            below = [row[value] - row[interval][0] for row in rows]
+            above = [row[interval][1] - row[value] for row in rows]
+            axes.errorbar(middle, at, xerr=[below, above], fmt="o", color=colour, label=label, capsize=3)
+        axes.axvline(50, color="#888888", linestyle="--", linewidth=1)
+        axes.set_yticks(range(len(rows)), [row["name"] for row in rows])
+        axes.invert_yaxis()
+        axes.set_xlabel("% (50: guessing)")
+
+    return _save(draw, stem, title, "")
+
+
 def _by_set(rows: Rows) -> dict[str, list[Mapping[str, Any]]]:
     lines: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:

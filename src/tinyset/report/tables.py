@@ -12,6 +12,8 @@ def columns(rows: Rows) -> tuple[list[str], list[list[str]]]:
         return _comparison(rows)
     if rows and "regret" in rows[0]:
         return _search(rows)
+    if rows and all(isinstance(cell, str) for cell in rows[0].values()):
+        return list(rows[0]), [list(row.values()) for row in rows]  # in words already, under their headings
     corrupted = any(row.get("corruption", "clean") != "clean" for row in rows)
     headings = ["Set", "Network", "Protocol", *(["Test images"] if corrupted else []), "Accuracy %", "n", "Balanced %"]
     headings += ["Images", "Train steps", "Images seen", "Train s", "Bytes"]
@@ -92,7 +94,8 @@ def _or_blank(value: float | None, form: str) -> str:
 
 def numeric(headings: Sequence[str]) -> list[bool]:
     """Which columns are set flush right."""
-    return [heading not in ("Set", "Method", "Network", "Protocol", "Test images") for heading in headings]
+    words = ("Set", "Method", "Network", "Protocol", "Test images", "Memory", "Precision")
+    return [heading not in words for heading in headings]
 
 
 def spread(value: Mapping[str, Any], sign: str = "±") -> str:
