@@ -60,7 +60,7 @@ def test_embedding_and_gradient_equal_torch(spec: str, shape: tuple[int, int, in
     made = network(spec, shape)
     assert suits(made)
     pixels = torch.rand(count, *shape, generator=rng.generator(1, "pixels")).requires_grad_()
-    ours, theirs = Features(made, stats(shape[0]))(pixels), plain(made, pixels)  # type: ignore[arg-type]
+    ours, theirs = Features(made, stats(shape[0]))(pixels), plain(made, pixels)
     assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
     direction = torch.randn(theirs.shape, generator=rng.generator(2, "direction"))
     (ours_back,) = torch.autograd.grad(ours, pixels, direction)

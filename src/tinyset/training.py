@@ -1,8 +1,9 @@
 """Train any network on any images, and predict: data resident as one tensor, batched augmentation, compiled steps.
 
 Everything random is a pure function of the seed and of the epoch or step, so a training stopped after any step and
-resumed from its checkpoint ends with the same bytes. Full batches run compiled; the last batch of an epoch runs
-uncompiled where it is small (a second shape costs a compilation).
+resumed from its checkpoint ends with the same bytes. With `compile`, the ConvNet of the papers runs on kernels of our own
+on CPUs; everything else on `torch.compile`: full batches run compiled, the last batch of an epoch runs uncompiled where
+it is small (a second shape costs a compilation).
 """
 
 import math
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
 import torch
@@ -25,6 +26,8 @@ from tinyset.batches import Batches, Normalisation, channels_last, normalisers
 from tinyset.errors import Diverged, RunError
 from tinyset.files import load_tree, save_tree
 from tinyset.interrupts import Interrupted, Stop
+from tinyset.kernels import Classifier, suits
+from tinyset.networks.convnet import ConvNet
 from tinyset.progress import Progress, Silent
 from tinyset.protocols import Protocol
 
@@ -78,7 +81,7 @@ def train(
     if checkpoint is not None and checkpoint.exists():
         state.load(checkpoint)
     idle = idle_biases(network)
-    compiled_loss = _compiled(_loss, network, compile, progress)
+    model, compiled_loss = _fast(_loss, network, compile, device, progress)
     total, full_batch = protocol.total_steps(len(images)), protocol.batch_size(len(images))
     progress.start(task, total)
     progress.update(state.step)
@@ -95,7 +98,7 @@ def train(
         # a rest of a quarter batch or more is worth a compiled shape of its own
         loss_of = compiled_loss if 4 * len(batch) >= full_batch else _loss
         with _without_gradient(idle):
-            loss = loss_of(network, batch, targets)
+            loss = loss_of(model, batch, targets)
             loss.backward()
         state.advance(protocol.rate_at(state.step, len(images)), len(batch))
         if state.step % LOOK_EVERY == 0 or state.step == total or time.monotonic() - looked > LOOK_EVERY_S:
@@ -129,37 +132,48 @@ def predict(
         machine.keep_memory()
     network.to(device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
     mean, scale = normalisers(normalisation, images, device)
-    classes = _compiled(_classes, network, compile, progress)
+    model, classes = _fast(_classes, network, compile, device, progress)
     predicted = []
     for chunk in images.split(min(batch, max(len(images), 1))):
         function = classes if len(chunk) == min(batch, len(images)) else _classes  # one compiled shape
-        predicted.append(function(network, channels_last(chunk.to(device)), mean, scale).cpu())
+        predicted.append(function(model, channels_last(chunk.to(device)), mean, scale).cpu())
     return torch.cat(predicted) if predicted else torch.zeros(0, dtype=torch.int64)
 
 
-def _loss(network: nn.Module, batch: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def on_kernels(network: nn.Module, device: torch.device | str) -> TypeGuard[ConvNet]:
+    """Whether `compile` means the kernels: they cost no time to compile, and pay from the first image on."""
+    return torch.device(device).type == "cpu" and next(network.parameters()).dtype == torch.float32 and suits(network)
+
+
+Model = nn.Module | Classifier
+
+
+def _loss(network: Model, batch: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(network(batch), targets)
 
 
-def _classes(network: nn.Module, batch: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+def _classes(network: Model, batch: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     return network((batch.to(mean.dtype) - mean) * scale).argmax(1)
 
 
 _COMPILED: WeakKeyDictionary[nn.Module, dict[str, Callable[..., Any]]] = WeakKeyDictionary()
 
 
-def _compiled(
-    function: Callable[..., Any], network: nn.Module, enabled: bool, progress: Progress | None
-) -> Callable[..., Any]:
-    """`function` compiled for this network: once, however often it is trained again from new weights."""
-    if not enabled:
-        return function
+def _fast(
+    function: Callable[..., Any], network: nn.Module, compile: bool, device: torch.device, progress: Progress | None
+) -> tuple[Model, Callable[..., Any]]:
+    """The network on the kernels where they know it; else `function` compiled for it: once, however often it is trained
+    again from new weights."""
+    if not compile:
+        return network, function
+    if on_kernels(network, device):
+        return Classifier(network), function
     ours = _COMPILED.setdefault(network, {})
     if function.__name__ not in ours:
         # torch counts recompilations per code object and gives up after 8: every network gets a copy of its own
         own = types.FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
         ours[function.__name__] = machine.compiled(own, enabled=True, note=progress.note if progress else None)
-    return ours[function.__name__]
+    return network, ours[function.__name__]
 
 
 def _look(loss: float, step: int, task: str, progress: Progress) -> None:

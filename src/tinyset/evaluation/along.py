@@ -111,7 +111,7 @@ def _note_time(
 def trial(lab: Evaluator, of: TrainingSet, network: str, protocol: Protocol) -> tuple[float, float]:
     """Seconds of a training step and of a test pass, measured with the network that will be used."""
     made = lab.network(network, of)
-    fast = lab.compiles(protocol, len(of.images))
+    fast = lab.compiles(network, of, protocol)
     short = protocol.model_copy(update={"steps": TIMED, "epochs": None})
     for _ in ("warm up", "measure"):
         stats = train(

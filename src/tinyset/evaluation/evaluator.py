@@ -25,7 +25,7 @@ from tinyset.interrupts import Stop
 from tinyset.networks import build, identity, redraw
 from tinyset.progress import Progress, Silent
 from tinyset.protocols import Protocol
-from tinyset.training import CHECKPOINT_EVERY_S, TrainedStats, predict, train
+from tinyset.training import CHECKPOINT_EVERY_S, TrainedStats, on_kernels, predict, train
 
 ALGORITHM = 1  # raised when a change of ours changes the numbers: old results are then no longer reused
 COMPILE_FROM_IMAGES = 50_000  # a training that sees fewer images is over before a compilation has paid
@@ -105,9 +105,12 @@ class Evaluator:
         channels, height, width = training_set.images.shape[1:]
         return {"channels": channels, "image_size": (height, width), "classes": self.data.train.classes}
 
-    def compiles(self, protocol: Protocol, count: int) -> bool:
+    def compiles(self, network: str, of: TrainingSet, protocol: Protocol) -> bool:
         if self.compile is not None:
             return self.compile
+        if on_kernels(self.network(network, of), self.device):
+            return True
+        count = len(of.images)
         return protocol.total_steps(count) * protocol.batch_size(count) >= COMPILE_FROM_IMAGES
 
     def _known(self, keys: dict[str, Measurement]) -> dict[str, Record]:
@@ -163,7 +166,7 @@ class _Run:
             mirror=of.mirror,
             seed=self.seed,
             device=lab.device,
-            compile=lab.compiles(self.protocol, len(of.images)),
+            compile=lab.compiles(self.network, of, self.protocol),
             progress=lab.progress,
             task=f"{of.name}: {self.network}, {self.protocol.name}, seed {self.seed}",
             stop=lab.stop,
@@ -196,7 +199,7 @@ class _Run:
             corrupt(lab.test.images, at.corruption),
             normalisation=of.normalisation,
             device=lab.device,
-            compile=lab.compiles(self.protocol, len(of.images)),
+            compile=lab.compiles(self.network, of, self.protocol),
         )
         return Record(
             key=key,

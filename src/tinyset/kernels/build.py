@@ -18,7 +18,7 @@ FLAGS = (
     *("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
     *("-fopenmp", "-shared", "-fPIC", "-std=c++17"),
 )
-SOURCES = ("product.h", "norm.h", "winograd.h", "convnet.cpp")  # the last one includes the others
+SOURCES = ("product.h", "norm.h", "winograd.h", "gradient.h", "convnet.cpp")  # the last one includes the others
 
 
 @cache

@@ -6,7 +6,7 @@ convolutions, and nothing is compiled per network: weights may be swapped in pla
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import nn
@@ -27,7 +27,7 @@ class Prepared(NamedTuple):
     shift: torch.Tensor
 
 
-def suits(network: nn.Module) -> bool:
+def suits(network: nn.Module) -> TypeGuard[ConvNet]:
     """Whether the kernels know this network: 3x3 convolutions, instance norm, ReLU, average pooling, widths in sixteens."""
     if not isinstance(network, ConvNet) or library() is None:
         return False
@@ -55,11 +55,15 @@ class Features:
         self._prepared: tuple[list[tuple[int, int]], list[Prepared]] | None = None
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
+        return _Embedding.apply(self.checked(pixels), self).flatten(1)
+
+    def checked(self, pixels: torch.Tensor) -> torch.Tensor:
+        """What the kernels can read, or ValueError before memory is touched."""
         if pixels.ndim != 4 or pixels.shape[1] != self.blocks[0][0].in_channels or pixels.device.type != "cpu":
             raise ValueError(f"pixels of shape {tuple(pixels.shape)} on {pixels.device} do not suit this network")
         if pixels.dtype != torch.uint8:
             pixels = pixels.to(torch.float32)
-        return _Embedding.apply(pixels.contiguous(memory_format=torch.channels_last), self).flatten(1)
+        return channels_last(pixels)
 
     def weights(self) -> list[Prepared]:
         """Prepared when they are first needed after a swap."""
@@ -80,48 +84,71 @@ class Features:
         """The last block's pooled maps, and of each block what its convolution gave and its channels' statistics."""
         kept: list[torch.Tensor] = []
         maps = pixels
-        for number, (convolution, norm) in enumerate(self.blocks):
-            batch, source, height, width = maps.shape
-            target, grown = convolution.out_channels, 2 * int(convolution.padding[0]) - 2
-            given = _maps(batch, target, height + grown, width + grown) if keep or number else None
-            pooled = _maps(batch, target, (height + grown) // 2, (width + grown) // 2)
-            statistics = torch.empty(batch, 2, target)
-            own = weights[number]
-            tail = (own.gain, own.shift, norm.eps)
-            if number == 0:
-                is_bytes, sizes = int(maps.dtype == torch.uint8), (batch, height, width, source, target, self.pad)
-                head = (maps, is_bytes, self.mean, self.scale, own.forward)
-                _call("first_forward", *head, *tail, given, pooled, statistics, *sizes)
-            else:
-                _call("winograd", maps, own.forward, given, batch, height, width, source, target)
-                _call("norm_forward", given, *tail, pooled, statistics, batch, height, width, target)
+        for number, own in enumerate(weights):
+            maps, given, statistics = self.block(number, maps, own, keep)
             if keep:
                 assert given is not None
                 kept += [given, statistics]
-            maps = pooled
         return maps, kept
+
+    def block(
+        self, number: int, maps: torch.Tensor, own: Prepared, keep: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """Pooled maps, what the convolution gave (of the first block only to `keep` it), each channel's statistics."""
+        convolution, norm = self.blocks[number]
+        batch, source, height, width = maps.shape
+        target, grown = convolution.out_channels, 2 * int(convolution.padding[0]) - 2
+        given = _maps(batch, target, height + grown, width + grown) if keep or number else None
+        pooled = _maps(batch, target, (height + grown) // 2, (width + grown) // 2)
+        statistics = torch.empty(batch, 2, target)
+        tail = (own.gain, own.shift, norm.eps)
+        if number == 0:
+            sizes = (batch, height, width, source, target, self.pad)
+            call("first_forward", *self.head(maps), own.forward, *tail, given, pooled, statistics, *sizes)
+        else:
+            call("winograd", maps, own.forward, given, batch, height, width, source, target)
+            call("norm_forward", given, *tail, pooled, statistics, batch, height, width, target)
+        return pooled, given, statistics
+
+    def head(self, pixels: torch.Tensor) -> tuple[Any, ...]:
+        """Pixels as the kernels of the first block take them."""
+        return pixels, int(pixels.dtype == torch.uint8), self.mean, self.scale
 
     def backward(
         self, gradient: torch.Tensor, weights: list[Prepared], kept: Sequence[torch.Tensor], colours: int
     ) -> torch.Tensor:
         """From the gradient of the last pooled maps to the gradient of the pixels."""
-        for number in reversed(range(len(self.blocks))):
+        for number in reversed(range(1, len(self.blocks))):
             given, statistics = kept[2 * number : 2 * number + 2]
-            batch, channels, height, width = given.shape
-            own = weights[number]
-            head = (given, statistics, gradient.contiguous(memory_format=torch.channels_last), own.gain, own.shift)
-            if number == 0:
-                grown = 2 * self.pad - 2
-                pixels = _maps(batch, colours, height - grown, width - grown)
-                sizes = (batch, height - grown, width - grown, colours, channels, self.pad)
-                _call("first_backward", *head, own.backward, self.scale, pixels, *sizes)
-                return pixels
-            middle = _maps(batch, channels, height, width)
-            _call("norm_backward", *head, middle, batch, height, width, channels)
-            source = self.blocks[number][0].in_channels
-            gradient = _maps(batch, source, height, width)
-            _call("winograd", middle, own.backward, gradient, batch, height, width, channels, source)
-        raise AssertionError("a ConvNet has one block or more")
+            middle = through_norm(gradient, weights[number], given, statistics, None)
+            gradient = self.through_convolution(number, middle, weights[number])
+        given, statistics = kept[:2]
+        batch, channels, height, width = given.shape
+        own, grown = weights[0], 2 * self.pad - 2
+        pixels = _maps(batch, colours, height - grown, width - grown)
+        sizes = (batch, height - grown, width - grown, colours, channels, self.pad)
+        norm = (given, statistics, channels_last(gradient), own.gain, own.shift)
+        call("first_backward", *norm, own.backward, self.scale, pixels, *sizes)
+        return pixels
+
+    def through_convolution(self, number: int, gradient: torch.Tensor, own: Prepared) -> torch.Tensor:
+        """The gradient of a later convolution's input."""
+        batch, channels, height, width = gradient.shape
+        source = self.blocks[number][0].in_channels
+        back = _maps(batch, source, height, width)
+        call("winograd", gradient, own.backward, back, batch, height, width, channels, source)
+        return back
+
+
+def through_norm(
+    gradient: torch.Tensor, own: Prepared, given: torch.Tensor, statistics: torch.Tensor, sums: torch.Tensor | None
+) -> torch.Tensor:
+    """From the gradient of pooled maps to that of what the convolution gave; `sums`: B x 2 x channels for shift and gain."""
+    batch, channels, height, width = given.shape
+    back = _maps(batch, channels, height, width)
+    norm = (given, statistics, channels_last(gradient), own.gain, own.shift)
+    call("norm_backward", *norm, back, sums, batch, height, width, channels)
+    return back
 
 
 class _Embedding(torch.autograd.Function):
@@ -139,6 +166,10 @@ class _Embedding(torch.autograd.Function):
         return ctx.features.backward(gradient, ctx.weights, ctx.saved_tensors, ctx.colours), None
 
 
+def channels_last(maps: torch.Tensor) -> torch.Tensor:
+    return maps.contiguous(memory_format=torch.channels_last)
+
+
 def _maps(batch: int, channels: int, height: int, width: int) -> torch.Tensor:
     return torch.empty((batch, channels, height, width), memory_format=torch.channels_last)
 
@@ -146,9 +177,12 @@ def _maps(batch: int, channels: int, height: int, width: int) -> torch.Tensor:
 def _winograd(weight: torch.Tensor, back: bool) -> torch.Tensor:
     source, target = (weight.shape[0], weight.shape[1]) if back else (weight.shape[1], weight.shape[0])
     prepared = torch.empty(PLACES * source * target)
-    strides = (ctypes.c_long * 4)(*weight.stride())
-    _call("winograd_weights", weight, strides, prepared, source, target, int(back))
+    call("winograd_weights", weight, strides(weight), prepared, source, target, int(back))
     return prepared
+
+
+def strides(weight: torch.Tensor) -> Any:
+    return (ctypes.c_long * 4)(*weight.stride())
 
 
 def _panels(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -164,7 +198,7 @@ def _in_panels(matrix: torch.Tensor) -> torch.Tensor:
     return matrix.reshape(len(matrix), -1, PANEL).transpose(0, 1).contiguous()
 
 
-def _call(name: str, *arguments: Any) -> None:
+def call(name: str, *arguments: Any) -> None:
     """Tensors as addresses, whole numbers as long, floats as float, None as null."""
     kernels = library()
     assert kernels is not None

@@ -36,15 +36,21 @@ struct Norm {
             }
     }
 
-    // g: gradient of pooled -> dx: gradient of x; scratch: 2 x channels
-    void backward(const float* x, const float* stats, const float* g, float* dx, float* scratch) const {
+    // g: gradient of pooled -> dx: gradient of x; scratch: 2 x channels; own: gradients of shift and gain, or null
+    void backward(const float* x, const float* stats, const float* g, float* dx, float* scratch, float* own) const {
+        means(x, stats, g, scratch, own);
+        for (long r = 0; r < height; r++) line(r, x, stats, g, scratch, dx + r * width * channels);
+    }
+
+    // over the image: of the gradient before the norm's gain and shift came, and of its product with the normed x
+    void means(const float* x, const float* stats, const float* g, float* out, float* own) const {
         const float *mean = stats, *scale = stats + channels;
-        float *sum = scratch, *dot = scratch + channels;
-        memset(scratch, 0, 2 * channels * sizeof(float));
+        float *sum = out, *dot = out + channels;
+        memset(out, 0, 2 * channels * sizeof(float));
         for (long r = 0; r < height / 2; r++)
             for (long s = 0; s < width / 2; s++)
                 for (long c = 0; c < channels; c += LANES) {
-                    const v8 d = 0.25f * load(g + (r * (width / 2) + s) * channels + c) * load(gain + c);
+                    const v8 d = 0.25f * load(g + (r * (width / 2) + s) * channels + c);
                     v8 total = load(sum + c), product = load(dot + c);
                     for (long k = 0; k < 4; k++) {
                         const long at = ((2 * r + k / 2) * width + 2 * s + k % 2) * channels + c;
@@ -56,18 +62,22 @@ struct Norm {
                     store(sum + c, total);
                     store(dot + c, product);
                 }
-        for (long c = 0; c < 2 * channels; c++) scratch[c] /= height * width;
-        for (long r = 0; r < height; r++)
-            for (long s = 0; s < width; s++) {
-                const bool pooled = r / 2 < height / 2 && s / 2 < width / 2;  // an odd last line is not
-                for (long c = 0; c < channels; c += LANES) {
-                    const long at = (r * width + s) * channels + c;
-                    const v8 hat = (load(x + at) - load(mean + c)) * load(scale + c);
-                    v8 d = {};
-                    if (pooled) d = 0.25f * load(g + (r / 2 * (width / 2) + s / 2) * channels + c) * load(gain + c);
-                    d = positive(hat * load(gain + c) + load(shift + c), d);
-                    store(dx + at, load(scale + c) * (d - load(sum + c) - hat * load(dot + c)));
-                }
+        if (own) memcpy(own, out, 2 * channels * sizeof(float));
+        for (long c = 0; c < 2 * channels; c++) out[c] = out[c] * gain[c % channels] / (height * width);
+    }
+
+    // dx: line r of the gradient of x
+    void line(long r, const float* x, const float* stats, const float* g, const float* means, float* dx) const {
+        const float *mean = stats, *scale = stats + channels, *sum = means, *dot = means + channels;
+        for (long s = 0; s < width; s++) {
+            const bool pooled = r / 2 < height / 2 && s / 2 < width / 2;  // an odd last line is not
+            for (long c = 0; c < channels; c += LANES) {
+                const v8 hat = (load(x + (r * width + s) * channels + c) - load(mean + c)) * load(scale + c);
+                v8 d = {};
+                if (pooled) d = 0.25f * load(g + (r / 2 * (width / 2) + s / 2) * channels + c) * load(gain + c);
+                d = positive(hat * load(gain + c) + load(shift + c), d);
+                store(dx + s * channels + c, load(scale + c) * (d - load(sum + c) - hat * load(dot + c)));
             }
+        }
     }
 };

@@ -1,4 +1,4 @@
-// Vectors of eight floats, scratch memory, and a matrix product with one operand in panels of 16 columns.
+// Vectors of eight floats, scratch memory, and two matrix products with an operand in panels of 16 columns.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -49,4 +49,32 @@ static void product(const float* a, const float* b, float* c, long rows, long de
         for (; i + 2 <= rows; i += 2) micro<2>(a + i * depth, b, c + i * width + j, width, depth);
         for (; i < rows; i++) micro<1>(a + i * depth, b, c + i * width + j, width, depth);
     }
+}
+
+// c[R x 16] += a^T b over `depth` rows of a[R] and b[16]; summed in registers first: long sums keep their last digits
+template <int R>
+static inline void micro_sum(const float* a, long a_row, const float* b, long b_row, float* c, long c_row, long depth) {
+    v8 low[R] = {}, high[R] = {};
+    for (long k = 0; k < depth; k++) {
+        const v8 b0 = load(b + k * b_row), b1 = load(b + k * b_row + LANES);
+#pragma GCC unroll 6
+        for (int r = 0; r < R; r++) {
+            const float one = a[k * a_row + r];
+            low[r] += one * b0;
+            high[r] += one * b1;
+        }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < R; r++) {
+        store(c + r * c_row, load(c + r * c_row) + low[r]);
+        store(c + r * c_row + LANES, load(c + r * c_row + LANES) + high[r]);
+    }
+}
+
+// c[rows x 16] += a^T b; `rows` is 16 or a multiple of 9
+static void add_product(const float* a, long a_row, const float* b, long b_row, float* c, long c_row, long rows, long depth) {
+    long i = 0;
+    for (; i + ROWS <= rows; i += ROWS) micro_sum<6>(a + i, a_row, b, b_row, c + i * c_row, c_row, depth);
+    for (; i + 4 <= rows; i += 4) micro_sum<4>(a + i, a_row, b, b_row, c + i * c_row, c_row, depth);
+    for (; i + 3 <= rows; i += 3) micro_sum<3>(a + i, a_row, b, b_row, c + i * c_row, c_row, depth);
 }

@@ -40,6 +40,44 @@ static inline void weight_line(const v8* w, v8* out) {  // G
     out[5] = w[2];
 }
 
+struct Layout {
+    long place, panel;  // distances of the 36 places and of 16 channels
+};
+
+struct Maps {  // count x height x width x channels, cut into tiles of 4x4
+    const float* x;
+    long height, width, channels;
+
+    long high() const { return (height + 3) / 4; }
+    long wide() const { return (width + 3) / 4; }
+
+    const float* at(long image, long r, long s, const float* zero) const {
+        const bool inside = r >= 0 && r < height && s >= 0 && s < width;
+        return inside ? x + ((image * height + r) * width + s) * channels : zero;
+    }
+
+    // B^T d B of the 6x6 numbers under a tile; zero: as many as channels
+    void input_tile(long tile, const float* zero, float* out, Layout layout) const {
+        const long image = tile / (high() * wide()), top = tile / wide() % high() * 4 - 1, left = tile % wide() * 4 - 1;
+        const float* under[6][6];
+        for (long i = 0; i < 6; i++)
+            for (long j = 0; j < 6; j++) under[j][i] = at(image, top + i, left + j, zero);
+        for (long c = 0; c < channels; c += LANES) {
+            float* to = out + c / PANEL * layout.panel + c % PANEL;
+            v8 lines[6][6], six[6], turned[6];
+            for (long j = 0; j < 6; j++) {
+                for (long i = 0; i < 6; i++) six[i] = load(under[j][i] + c);
+                input_line(six, turned);
+                for (long i = 0; i < 6; i++) lines[i][j] = turned[i];
+            }
+            for (long i = 0; i < 6; i++) {
+                input_line(lines[i], turned);
+                for (long j = 0; j < 6; j++) store(to + (i * 6 + j) * layout.place, turned[j]);
+            }
+        }
+    }
+};
+
 extern "C" {
 
 // w: to x from x 3 x 3 with strides in floats; `back`: the weights of the way back, to and from exchanged.
@@ -71,7 +109,8 @@ void winograd_weights(const float* w, const long* stride, float* out, long from,
 
 // x: count x height x width x from -> y: count x height x width x to
 void winograd(const float* x, const float* weights, float* y, long count, long height, long width, long from, long to) {
-    const long high = (height + 3) / 4, wide = (width + 3) / 4, tiles = count * high * wide;
+    const Maps maps = {x, height, width, from};
+    const long high = maps.high(), wide = maps.wide(), tiles = count * high * wide;
     // the 36 places lie a little off whole pages: at equal distances they would fight for one set of the L1 cache
     const long v_place = BLOCK * from + PANEL, m_place = BLOCK * to + PANEL;
 #pragma omp parallel
@@ -81,28 +120,7 @@ void winograd(const float* x, const float* weights, float* y, long count, long h
 #pragma omp for schedule(dynamic)
         for (long block = 0; block < tiles; block += BLOCK) {
             const long size = std::min(BLOCK, tiles - block);
-            for (long t = 0; t < size; t++) {
-                const long tile = block + t, image = tile / (high * wide);
-                const long top = tile / wide % high * 4 - 1, left = tile % wide * 4 - 1;
-                const float* at[6][6];
-                for (long i = 0; i < 6; i++)
-                    for (long j = 0; j < 6; j++) {
-                        const bool inside = top + i >= 0 && top + i < height && left + j >= 0 && left + j < width;
-                        at[j][i] = inside ? x + ((image * height + top + i) * width + left + j) * from : zero.p;
-                    }
-                for (long c = 0; c < from; c += LANES) {
-                    v8 lines[6][6], six[6], out[6];
-                    for (long j = 0; j < 6; j++) {
-                        for (long i = 0; i < 6; i++) six[i] = load(at[j][i] + c);
-                        input_line(six, out);
-                        for (long i = 0; i < 6; i++) lines[i][j] = out[i];
-                    }
-                    for (long i = 0; i < 6; i++) {
-                        input_line(lines[i], out);
-                        for (long j = 0; j < 6; j++) store(v.p + (i * 6 + j) * v_place + t * from + c, out[j]);
-                    }
-                }
-            }
+            for (long t = 0; t < size; t++) maps.input_tile(block + t, zero.p, v.p + t * from, {v_place, PANEL});
             for (long p = 0; p < PLACES; p++)
                 product(v.p + p * v_place, weights + p * from * to, m.p + p * m_place, size, from, to);
             for (long t = 0; t < size; t++) {
