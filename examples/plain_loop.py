@@ -11,10 +11,10 @@ import tinyset
 from tinyset.networks import build
 
 
-def main(artifact, source, epochs=200):
+def main(artifact, source, name="convnet3:width=32", epochs=200):
     ds = tinyset.load(artifact)
     channels, height, width = ds.image_shape
-    network = build("convnet3:width=32", channels=channels, image_size=(height, width), classes=len(ds.class_names))
+    network = build(name, channels=channels, image_size=(height, width), classes=len(ds.class_names))
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
     for images, targets in ds.loader(epochs=epochs):  # normalised and augmented as the set's protocol says
         optimizer.zero_grad()

@@ -10,11 +10,11 @@ from sklearn.linear_model import LogisticRegression
 import tinyset
 
 
-def main(artifact, source, rounds=200):
+def main(artifact, source):
     ds = tinyset.load(artifact)
     images, labels = ds.decode()
     test = tinyset.load_images(source).test
-    model = LogisticRegression(C=0.01, max_iter=rounds)
+    model = LogisticRegression(C=0.01, max_iter=1000)
     model.fit(images.flatten(1).numpy(), labels.numpy())
     accuracy = model.score((test.images / 255).flatten(1).numpy(), test.labels.numpy())
     print(f"{100 * accuracy:.1f} % of {len(test):,} test images")

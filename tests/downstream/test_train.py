@@ -36,12 +36,15 @@ def stripes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BENCHMARKS, "streetdigits", lambda request: splits())
 
 
-def test_same_accuracy_as_evaluate(artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("network", [NETWORK, "convnet1:width=8"])  # plain torch, and the CPU kernels
+def test_same_accuracy_as_evaluate(
+    network: str, artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "model.safetensors"
-    command = ["train", str(artifact), "--network", NETWORK, "--protocol", "steps:30", "--out", str(out)]
+    command = ["train", str(artifact), "--network", network, "--protocol", "steps:30", "--out", str(out)]
     assert main([*command, "--data", "streetdigits", "--seed", "3", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    row = evaluate(artifact, splits(), [NETWORK], ["steps:30"], seed=3, device="cpu").rows[0]
+    row = evaluate(artifact, splits(), [network], ["steps:30"], seed=3, device="cpu").rows[0]
     assert found["accuracy"] == pytest.approx(row.accuracy.mean, abs=1e-3) and found["accuracy"] > 40
     model, test = load_model(out), splits().test
     assert test is not None and model.class_names == tuple(test.class_names)

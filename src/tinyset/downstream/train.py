@@ -13,6 +13,7 @@ from tinyset.machine import pick_device
 from tinyset.networks import build, identity, redraw
 from tinyset.progress import Progress
 from tinyset.protocols import protocol as named_protocol
+from tinyset.training import on_kernels
 from tinyset.training import train as train_network
 from tinyset.version import __version__
 
@@ -35,7 +36,8 @@ def train(
     made = build(network, channels=channels, image_size=(height, width), classes=len(condensed.class_names))
     redraw(made, network, seed, channels=channels, image_size=(height, width), classes=len(condensed.class_names))
     count = len(images.images)
-    long = recipe.total_steps(count) * recipe.batch_size(count) >= COMPILE_FROM_IMAGES
+    on = pick_device(device) if isinstance(device, str) else device
+    fast = on_kernels(made, on) or recipe.total_steps(count) * recipe.batch_size(count) >= COMPILE_FROM_IMAGES
     key = record_key({"set": images.key, "network": identity(network), "protocol": recipe.model_dump(), "seed": seed})
     checkpoint = cache_dir() / "train" / f"{key}.safetensors"
     stats = train_network(
@@ -46,8 +48,8 @@ def train(
         normalisation=images.normalisation,
         mirror=images.mirror,
         seed=seed,
-        device=pick_device(device) if isinstance(device, str) else device,
-        compile=long if compile is None else compile,
+        device=on,
+        compile=fast if compile is None else compile,
         progress=progress,
         task=f"train {network}",
         stop=stop,
