@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 from safetensors import SafetensorError, safe_open
 
 from tinyset.data.imageset import ImageSet
@@ -20,6 +21,7 @@ from tinyset.errors import RunError
 from tinyset.files import cache_dir, load_tree, lock, save_tree
 from tinyset.interrupts import Stop
 from tinyset.networks import build, reset, weights_hash
+from tinyset.processes import team
 from tinyset.progress import Progress, Silent
 from tinyset.rng import derive, generator
 
@@ -56,6 +58,8 @@ class Bank:
             "real_per_class": real_per_class,
             "dtype": str(embed.dtype),
         }
+        if embed.precision != "float32":
+            self.identity["precision"] = embed.precision
         self.folder = root / "banks" / f"{derive(0, repr(sorted(self.identity.items()))):016x}"
         self._hashes: dict[int, list[str]] = {}  # of the files that were found whole; the means stay on the disk
         self._checked: set[int] = set()
@@ -87,35 +91,55 @@ class Bank:
         return count
 
     def ensure(self, networks: int, stop: Stop | None = None) -> int:
-        """Compute what is missing up to `networks`; returns how many are there (fewer where `stop` said so)."""
-        if (have := self.size()) >= networks:
+        """Compute what is missing up to `networks`; returns how many are there (fewer where `stop` said so).
+
+        A team's processes compute a network each and the first one writes them: the files are those of one process.
+        """
+        us, stop = team(), stop or Stop()
+        if us.first(self.size) >= networks:
             return networks
-        waiting = partial(stop.leave, f"while another process builds {self.folder}") if stop else None
-        guard = lock(self.folder / ".lock", wait=True, busy="", meanwhile=waiting)  # then we find it done
+        guard = self._lock(stop) if us.leads else None
         try:
-            self._hashes.clear()
-            have = self.size()
+            have = us.first(self._look_again)
             index, labels = self._rows()
             self.progress.start("bank", networks)
             shard: dict[str, Any] = {}
             saved = time.monotonic()
-            while have < networks and not (stop and stop.reason):
-                if not shard or have % SHARD == 0:
-                    shard = self._read(have // SHARD) if have % SHARD else self._empty()
-                began = time.monotonic()
-                reset(self.embed.network, generator(self.seed, "bank network", have))
-                shard["means"].append(self._means(index, labels))
-                shard["hashes"].append(weights_hash(self.embed.network))
-                have += 1
-                self.progress.update(have, images_per_s=len(index) / max(time.monotonic() - began, 1e-9))
-                if have % SHARD == 0 or have == networks or time.monotonic() - saved > SAVE_EVERY_S:
-                    self._write((have - 1) // SHARD, shard)
-                    saved = time.monotonic()
+            while have < networks and not stop.reason_of_all(us):
+                began, k = time.monotonic(), have + us.rank
+                made = us.to_first(self._network(k, index, labels) if k < networks else None)
+                for at, (means, weights) in enumerate(filter(None, made), have):  # on the first process
+                    if not shard or at % SHARD == 0:
+                        shard = self._read(at // SHARD) if at % SHARD else self._empty()
+                    shard["means"].append(means)
+                    shard["hashes"].append(weights)
+                    if (at + 1) % SHARD == 0 or at + 1 == networks or time.monotonic() - saved > SAVE_EVERY_S:
+                        self._write(at // SHARD, shard)
+                        saved = time.monotonic()
+                have = min(have + us.size, networks)
+                self.progress.update(have, images_per_s=us.size * len(index) / max(time.monotonic() - began, 1e-9))
             if have % SHARD and shard:
                 self._write(have // SHARD, shard)
+            us.first(lambda: None)  # all is written
+            if not us.leads:
+                self._hashes.clear()
         finally:
-            guard.release()
+            if guard is not None:
+                guard.release()
         return min(have, networks)
+
+    def _lock(self, stop: Stop) -> FileLock:
+        waiting = partial(stop.leave, f"while another process builds {self.folder}")
+        return lock(self.folder / ".lock", wait=True, busy="", meanwhile=waiting)  # then we find it done
+
+    def _look_again(self) -> int:
+        self._hashes.clear()
+        return self.size()
+
+    def _network(self, k: int, index: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, str]:
+        """The class means under network k, and the hash of its weights."""
+        reset(self.embed.network, generator(self.seed, "bank network", k))
+        return self._means(index, labels), weights_hash(self.embed.network)
 
     def _rows(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Indices of the images that are embedded, class after class, and their labels."""

@@ -20,8 +20,10 @@ from tinyset.machine import keep_memory, pick_device, set_threads
 from tinyset.methods import resolve
 from tinyset.objectives import objective_class
 from tinyset.objectives.base import Context, Objective
+from tinyset.ownership import Ownership
 from tinyset.parameterizations.base import Parameterization
 from tinyset.plan import available_memory_bytes, forecast, refuse_what_does_not_fit, worth_compiling
+from tinyset.processes import restarted, team
 from tinyset.progress import Progress, Silent
 from tinyset.runs import RunFolder
 from tinyset.starts import nominal_values, plan, start
@@ -84,7 +86,9 @@ def run(
 ) -> Outcome:
     """Condense `data.train` by `config`; `out` is the run's folder, None for no files.
 
-    `command` is what the user typed, for the record. `until` ends the loop after that step, where a time limit once did.
+    In a team (`processes.join`) every process calls this: the first one alone writes, all get the result. A run that
+    torchrun starts again after a worker died is resumed. `command` is what the user typed, for the record. `until` ends the
+    loop after that step, where a time limit once did.
     """
     began = time.monotonic()
     progress, stop = progress or Silent(), stop or Stop(config.time_limit_s)
@@ -96,13 +100,15 @@ def run(
     refuse_what_does_not_fit(forecast(config, data.train, sizes), config, available_memory_bytes(device.type))
     if isinstance(sizes, CodePlan):
         progress.note(sizes.describe())
-    with RunFolder(out, config, resume=resume, overwrite=overwrite, command=command) as folder:
-        synthetic = start(config, data.train, sizes, device, progress, stop)
+    us, again = team(), restarted()
+    place = out if us.leads else None
+    with RunFolder(place, config, resume=resume or again, overwrite=overwrite and not again, command=command) as folder:
+        synthetic = us.first(lambda: start(config, data.train, sizes, device, progress, stop).cpu()).to(device)
         loop = Loop(config, data, synthetic, device, folder, progress, stop)
         loop.run(until)
         condensed = CondensedSet(synthetic.cpu(), _artifact_config(config, data, synthetic, loop.step, recipe))
-        if out is not None:
-            condensed.save(out / "artifact", overwrite=True)
+        if place is not None:
+            condensed.save(place / "artifact", overwrite=True)
     return Outcome(condensed, loop.step, loop.resumed_from, loop.stopped, time.monotonic() - began, loop.loss)
 
 
@@ -113,7 +119,16 @@ def check(config: CondenseConfig, real: ImageSet) -> None:
             raise UserError(f"The class {name!r} has no training images.")
     if real.classes < 2:
         raise UserError(f"There is only one class, {real.class_names[0]!r}: a classifier needs two or more.")
-    _options(config)
+    kind, _ = _options(config)
+    if config.precision != "float32" and config.objective != "distribution":
+        raise UserError(
+            f"--precision {config.precision} is for the distribution objective, not for {config.objective}."
+        )
+    if team().size > 1 and (kind is None or kind.divides is None):
+        raise UserError(
+            f"--{'objective ' + config.objective if config.objective else 'method ' + config.method} is the work of one "
+            "process: start it without torchrun."
+        )
 
 
 def _options(config: CondenseConfig) -> tuple[type[Objective] | None, Settings | None]:
@@ -158,6 +173,7 @@ class Loop:
                 compile=worth_compiling(config, data.train, synthetic.counts),
                 chunk=config.chunk,
                 memory_limit_bytes=config.memory_limit_bytes,
+                precision=config.precision,
                 progress=progress,
                 stop=stop,
             )
@@ -168,11 +184,14 @@ class Loop:
             return
         last = self.config.steps if until is None else min(until, self.config.steps)
         self.objective.prepare(self.synthetic)
+        if team().size > 1 and self.objective.divides != "steps":
+            self.progress.note(f"The steps of {self.config.objective} are not divided: every process does all of them.")
+        self.ownership = Ownership(self.synthetic, self.objective.division, team())
         self.optimizer = self._optimizer(self.objective)
         self._resume()
         self.progress.start("condense", last)
         while self.step < last:
-            if self.stop.reason is not None:
+            if self.stop.reason_of_all(team()) is not None:
                 self._leave()
                 break
             self._one_step(self.objective)
@@ -180,6 +199,7 @@ class Loop:
                 self._checkpoint()
         else:
             self._checkpoint()
+        self.ownership.put_together()
 
     def _one_step(self, objective: Objective) -> None:
         began = time.monotonic()
@@ -187,6 +207,7 @@ class Loop:
         self.optimizer.zero_grad()
         losses = objective.step(self.synthetic, self.step)
         self._judge(losses.total, losses.per_class)
+        self.ownership.hand_over()
         self.optimizer.step()
         self.synthetic.project()
         self.folder.metric({"step": self.step, "loss": losses.total, "seconds": round(time.monotonic() - began, 4)})
@@ -211,7 +232,8 @@ class Loop:
             rate = self.config.rates.get(name)
             if rate is None:
                 raise UserError(f"There is no learning rate for {name!r}: set it in `rates`.")
-            groups.append({"params": parameters, "lr": rate, "rate": rate})
+            moved = [self.ownership.moved(parameter) for parameter in parameters]
+            groups.append({"params": moved, "lr": rate, "rate": rate})
         if self.config.optimizer == "adam":
             return torch.optim.Adam(groups)
         return torch.optim.SGD(groups, momentum=self.config.momentum)
@@ -237,6 +259,7 @@ class Loop:
     def _checkpoint(self) -> None:
         assert self.objective is not None
         state = self.optimizer.state_dict()
+        self.ownership.put_together()
         self.folder.checkpoint(
             self.step,
             {
@@ -247,13 +270,16 @@ class Loop:
                 "first_loss": self.first_loss,
                 "loss": self.loss,
                 "synthetic": dict(self.synthetic.named_parameters()),
-                "optimizer": {"state": state["state"], "param_groups": state["param_groups"]},
+                "optimizer": {
+                    "state": self.ownership.whole_state(state["state"]),
+                    "param_groups": state["param_groups"],
+                },
                 "objective": self.objective.state(),
             },
         )
 
     def _resume(self) -> None:
-        saved = self.folder.newest_checkpoint(self.progress.note)
+        saved = team().first(lambda: self.folder.newest_checkpoint(self.progress.note))
         if saved is None or self.objective is None:
             self.folder.keep_metrics(0)
             return
@@ -264,7 +290,7 @@ class Loop:
             for name, value in saved["synthetic"].items():
                 own[name].copy_(value)
         optimizer = saved["optimizer"]
-        states = {int(key): value for key, value in optimizer["state"].items()}
+        states = self.ownership.own_state({int(key): value for key, value in optimizer["state"].items()})
         self.optimizer.load_state_dict({"state": states, "param_groups": optimizer["param_groups"]})
         self.objective.restore(saved["objective"])
         self.step = self.resumed_from = saved["step"]

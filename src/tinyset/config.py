@@ -102,6 +102,7 @@ class CondenseConfig(Settings):
     seed: int = Field(0, ge=0)
     device: str = "auto"
     threads: int | None = Field(None, ge=1)
+    precision: Literal["float32", "bf16"] = "float32"
     compile: Literal["auto", "always", "never"] = "auto"
     chunk: int | None = Field(None, ge=1)
     memory_limit_bytes: int = Field(4_000_000_000, ge=1_000_000)

@@ -21,6 +21,7 @@ from tinyset.errors import UserError
 from tinyset.kernels import Features, suits
 from tinyset.machine import compiled, keep_memory
 from tinyset.parameterizations.base import Parameterization
+from tinyset.processes import ALONE, OrderedSum, Team
 
 MOST_PER_CHUNK = 128  # images of 32x32 per forward pass; larger chunks only cost cache misses and memory
 COMPILE_FROM_IMAGES = 50_000  # compiling costs about 30 s: worth it from this many embedded images on
@@ -55,6 +56,7 @@ class Embedder:
         chunk: int,
         compile: bool = False,
         dtype: torch.dtype = torch.float32,
+        precision: str = "float32",
         note: Callable[[str], None] | None = None,
     ) -> None:
         if not hasattr(network, "features"):
@@ -69,9 +71,11 @@ class Embedder:
         self.chunk = chunk
         self.device = device
         self.dtype = dtype
+        self.precision = precision  # "bf16": torch's autocast decides what is computed in it
         self._mean, self._scale = (torch.tensor(v, device=device, dtype=dtype).view(1, -1, 1, 1) for v in stats)
         self._forward: Transform
-        if compile and device.type == "cpu" and dtype == torch.float32 and suits(self.network):
+        plain = dtype == torch.float32 and precision == "float32"
+        if compile and device.type == "cpu" and plain and suits(self.network):
             self.runs_on, self._forward = "kernels", Features(self.network, stats)
         else:
             self._forward = compiled(self._features, enabled=compile, note=note)
@@ -81,7 +85,11 @@ class Embedder:
     def _features(self, images: torch.Tensor) -> torch.Tensor:
         if images.dtype == torch.uint8:
             images = images.to(self.dtype) / 255
-        return self.network.features(self.normalised(images).contiguous(memory_format=torch.channels_last))
+        images = self.normalised(images).contiguous(memory_format=torch.channels_last)
+        if self.precision == "float32":
+            return self.network.features(images)
+        with torch.autocast(self.device.type, torch.bfloat16):
+            return self.network.features(images).to(self.dtype)
 
     def normalised(self, pixels: torch.Tensor) -> torch.Tensor:
         return (pixels - self._mean) / self._scale
@@ -142,48 +150,51 @@ def class_gradient(
     one_pass: bool,
     transform: Transform | None = None,
     through: Sequence[torch.Tensor] | None = None,
+    team: Team = ALONE,
 ) -> tuple[list[Summary], list[torch.Tensor]]:
     """Summaries of the groups of a class, and the gradient of its loss for every parameter of `synthetic` (float64).
+
+    Of a parameter that has rows of each class (`Parameterization.rows`) it is the gradient of this class's rows.
 
     `groups`: indices of the class's synthetic images; the full batch is one group of all of them.
     `through`: back-propagate through these indices instead (means still over `groups`); the cotangent does the scaling.
     `transform`: an augmentation; being a fixed draw it acts alike in both passes.
+    `team`: the processes that share the chunks; all get the same result, and it does not depend on their number.
     """
-    parameters = [p for p in synthetic.parameters() if p.requires_grad]
-    gradients = [torch.zeros_like(p, dtype=torch.float64) for p in parameters]
+    rows = synthetic.rows(class_)
+    learned = {name: p for name, p in synthetic.named_parameters() if p.requires_grad}
+    parameters, cuts = list(learned.values()), [rows.get(name, slice(None)) for name in learned]
+    there = chunks_of(groups, embed.chunk)
+    back = there if through is None else chunks_of(through, embed.chunk)
 
     def embeddings(index: torch.Tensor) -> torch.Tensor:
         images = synthetic.decode(class_, index)
         return embed(images if transform is None else transform(images))
 
     keep_graph = one_pass and through is None
-    summaries, graphs = [], []
+    sums: dict[int, torch.Tensor] = {}
+    graphs: dict[int, torch.Tensor] = {}
     with torch.set_grad_enabled(keep_graph):
-        for g, group in enumerate(groups):
-            total: torch.Tensor | float = 0.0
-            for index in group.split(embed.chunk):
-                embedding = embeddings(index)
-                total = total + embedding.detach().sum(0, dtype=torch.float64)
-                if keep_graph:
-                    graphs.append((g, embedding))
-            assert isinstance(total, torch.Tensor)
-            summaries.append(Summary(len(group), total))
+        for at in team.share(len(there)):
+            embedding = embeddings(there[at][1])
+            sums[at] = embedding.detach().sum(0, dtype=torch.float64)
+            if keep_graph:
+                graphs[at] = embedding
+    summaries = [Summary(len(group), torch.zeros_like(next(iter(sums.values())))) for group in groups]
+    for (g, _), total in zip(there, team.rows(sums, len(there)), strict=True):
+        summaries[g].total.add_(total)
 
-    def backward(g: int, embedding: torch.Tensor) -> None:
-        direction = cotangent(embedding.detach(), g, summaries).to(embedding.dtype)
-        for gradient, part in zip(
-            gradients,
-            torch.autograd.grad(embedding, parameters, direction.expand_as(embedding), allow_unused=True),
-            strict=True,
-        ):
-            if part is not None:
-                gradient += part
+    gradients = OrderedSum(team, len(back), [p[cut] for p, cut in zip(parameters, cuts, strict=True)])
+    for at in team.share(len(back)):
+        g, index = back[at]
+        # popped, so that a chunk's activations are freed as soon as they are used
+        embedding = graphs.pop(at) if keep_graph else embeddings(index)
+        direction = cotangent(embedding.detach(), g, summaries).to(embedding.dtype).expand_as(embedding)
+        parts = torch.autograd.grad(embedding, parameters, direction, allow_unused=True)
+        gradients.add(at, [None if part is None else part[cut] for part, cut in zip(parts, cuts, strict=True)])
+    return summaries, gradients.total()
 
-    if keep_graph:
-        while graphs:  # popped, so that a chunk's activations are freed as soon as they are used
-            backward(*graphs.pop(0))
-    else:
-        for g, group in enumerate(groups if through is None else through):
-            for index in group.split(embed.chunk):
-                backward(g, embeddings(index))
-    return summaries, gradients
+
+def chunks_of(groups: Sequence[torch.Tensor], chunk: int) -> list[tuple[int, torch.Tensor]]:
+    """Group after group, its number and the indices of each chunk of it."""
+    return [(g, index) for g, group in enumerate(groups) for index in group.split(chunk)]

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from tinyset.processes import Team
+
 
 class Stop:
     """Asked between steps. `reason` is None, "time" (the limit is reached) or the name of a signal."""
@@ -26,6 +28,17 @@ class Stop:
     def exit_code(self) -> int:
         """128 + the signal, as shells count; 0 after a time limit, which is a wish fulfilled."""
         return 0 if self._signal is None else 128 + self._signal
+
+    def reason_of_all(self, team: Team) -> str | None:
+        """The same answer on every process of a team, asked at the same place: what one was told, all were."""
+        if team.size > 1:
+            told = team.largest(1 + (self._signal or 0) if self.reason else 0)
+            if told == 1 and self._signal is None:
+                self._deadline = time.monotonic()
+            elif told > 1:
+                self._signal = told - 1
+            return self.reason if told else None
+        return self.reason
 
     def leave(self, where: str) -> None:
         """Where there is nothing to save: end the work if a stop is asked for."""

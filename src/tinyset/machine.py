@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from tinyset.errors import UserError
+from tinyset.processes import local_rank
 from tinyset.version import __version__
 
 # glibc's mallopt keys (malloc.h)
@@ -20,10 +21,10 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` is the GPU where there is one."""
+    """`auto` is the GPU where there is one; each of the processes that torchrun started on a machine has its own."""
     if name == "auto":
         if torch.cuda.is_available():
-            return torch.device("cuda")
+            return _own_gpu()
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(name)
@@ -31,7 +32,15 @@ def pick_device(name: str) -> torch.device:
         raise UserError(f"Unknown device {name!r}: choose auto, cpu, cuda, cuda:N or mps.") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda: there is no CUDA device here.")
-    return device
+    return _own_gpu() if device == torch.device("cuda") else device
+
+
+def _own_gpu() -> torch.device:
+    if (number := local_rank()) is None:
+        return torch.device("cuda")
+    if number >= (count := torch.cuda.device_count()):
+        raise UserError(f"--device cuda: process {number} of this machine has no GPU: {count} are here; start as many.")
+    return torch.device("cuda", number)
 
 
 def set_threads(threads: int | None) -> int:

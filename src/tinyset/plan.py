@@ -225,7 +225,9 @@ def _engine(config: CondenseConfig, real: ImageSet, compiled: bool) -> tuple[str
     """What the embedding runs on, bytes of activations of one image, and its number of features."""
     channels, height, width = real.image_shape
     network = build(config.network, channels=channels, image_size=(height, width), classes=real.classes)
-    embed = Embedder(network, real.stats, device=torch.device("cpu"), chunk=1, compile=compiled)
+    embed = Embedder(
+        network, real.stats, device=torch.device("cpu"), chunk=1, compile=compiled, precision=config.precision
+    )
     with torch.no_grad():
         features = network.features(torch.zeros(1, *real.image_shape)).shape[1]  # type: ignore[operator]
     return embed.runs_on, embed.activation_bytes(real.image_shape), features

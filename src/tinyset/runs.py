@@ -17,7 +17,7 @@ from tinyset.files import is_temporary, load_tree, lock, save_tree, write_atomic
 from tinyset.machine import environment, peak_memory_bytes
 
 # may differ between a run and its resumption without changing what is computed
-FREE = {"time_limit_s", "checkpoint_every", "device"}
+FREE = {"time_limit_s", "checkpoint_every", "device", "threads"}
 KEEP = 2  # checkpoints: the newest, and the one before it until the newest is proven
 
 

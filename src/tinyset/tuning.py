@@ -64,4 +64,4 @@ def _embedder(config: CondenseConfig, real: ImageSet, *, chunk: int, compile: bo
     channels, height, width = real.image_shape
     network = build(config.network, channels=channels, image_size=(height, width), classes=real.classes)
     reset(network, generator(0, "measure"))
-    return Embedder(network, real.stats, device=device, chunk=chunk, compile=compile)
+    return Embedder(network, real.stats, device=device, chunk=chunk, compile=compile, precision=config.precision)

@@ -9,6 +9,8 @@ import shlex
 import sys
 from typing import Any
 
+from tinyset import processes
+
 # verb -> (module with `Args` and `run`, what it does)
 VERBS = {
     "condense": ("tinyset.cli.condense", "turn a labelled image dataset into a file of kilobytes"),
@@ -37,6 +39,8 @@ VERBS = {
 }
 
 
+TOGETHER = {"condense", "evaluate", "bank"}  # verbs whose work several processes divide
+
 # the world's fault wherever it shows, in our files or in a library's
 WORLD = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
@@ -62,6 +66,8 @@ def _main(argv: list[str] | None) -> int:
     verb = arguments[0]
     if verb not in VERBS:
         return _complain(f"unknown command {verb!r}: choose one of {', '.join(VERBS)}", 2)
+    if processes.launched_size() > 1 and verb not in TOGETHER:
+        return _complain(f"tinyset {verb} is the work of one process: start it without torchrun", 2)
     module = importlib.import_module(VERBS[verb][0])
     parsed = _parse(module.Args, verb, arguments[1:], module.__doc__ or "")
     if isinstance(parsed, int):
@@ -115,18 +121,26 @@ def _sentence(boxed: str) -> str:
 
 
 def _complain(message: str, code: int) -> int:
-    print(f"tinyset: {message.rstrip('.')}.", file=sys.stderr)
+    if processes.speaks():
+        print(f"tinyset: {message.rstrip('.')}.", file=sys.stderr)
     return code
 
 
 def _run(module: Any, args: Any, command: str) -> int:
-    from tinyset.cli.console import Console
+    from tinyset.cli.console import Console, Silence
     from tinyset.errors import TinysetError
     from tinyset.interrupts import Interrupted
 
     console = Console(json_output=args.json, quiet=args.quiet, command=command)
     try:
-        return int(module.run(args, console))
+        if processes.launched_size() > 1:
+            from tinyset.machine import pick_device
+
+            if not processes.join(cuda=pick_device(args.device).type == "cuda").leads:
+                console = Silence(command=command)
+        code = int(module.run(args, console))
+        processes.leave()
+        return code
     except TinysetError as error:
         console.progress.finish()
         return _complain(str(error), error.exit_code)

@@ -68,6 +68,8 @@ class Args(Common, DataFlags):
     """Memory for activations: 2GB. Decides between one and two passes, never the result's meaning."""
     chunk: int | None = None
     """Images per forward pass (default: a rule of shapes)."""
+    precision: Literal["float32", "bf16"] | None = None
+    """Of the embedding passes: float32 (default), or bf16 by torch's autocast, for GPUs that are faster in it."""
     compile: Literal["auto", "always", "never"] | None = None
     """torch.compile (default: where the run is long enough)."""
     checkpoint_every: int | None = None
@@ -132,19 +134,20 @@ def run(args: Args, console: "Console") -> int:
     from tinyset.condensation import run as condense
     from tinyset.interrupts import Stop, signals_to
     from tinyset.methods import resolve
+    from tinyset.processes import team
 
     if args.out is None and not args.dry_run:
         raise UserError("missing --out: the folder of the run.")
     config = resolve(args.recipe, settings(args))
     progress: Progress = console.progress
-    if args.track and args.out is not None:
+    if args.track and args.out is not None and team().leads:
         from tinyset.report.track import Tracked
 
         progress = Tracked(progress, Path(args.out))
     with signals_to(Stop(config.time_limit_s)) as stop:
         data = read_data(args.source, args, console, args.seed)
         if args.dry_run or args.tune:
-            config = planned(config, data.train, args, console)
+            config = team().first(lambda: planned(config, data.train, args, console))
         if args.out is None or args.dry_run:
             return 0
         try:

@@ -39,6 +39,16 @@ class Console:
         self.progress.note(message)
 
 
+class Silence(Console):
+    """Of every process but the first."""
+
+    def __init__(self, command: str | None = None) -> None:
+        super().__init__(quiet=True, command=command)
+
+    def print(self, *renderables: Any) -> None:
+        pass
+
+
 class Meter:
     """A `progress.Progress` for a terminal or a log."""
 

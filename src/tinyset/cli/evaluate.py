@@ -53,6 +53,7 @@ def run(args: Args, console: "Console") -> int:
     from tinyset.data.load import BENCHMARKS
     from tinyset.interrupts import Stop, signals_to
     from tinyset.machine import set_threads
+    from tinyset.processes import team
 
     if not args.artifact:
         raise UserError("Name a condensed set to evaluate.")
@@ -67,7 +68,8 @@ def run(args: Args, console: "Console") -> int:
     with signals_to(Stop()) as stop:
         data = read_data(source, args, console, args.seed)
         found = measure(args, sets, data, steps, console, stop)
-    report(args, found, console)
+    if team().leads:
+        report(args, found, console)
     return 0
 
 

@@ -12,6 +12,7 @@ from tinyset.condensed import CondensedSet, shipped
 from tinyset.config import Settings
 from tinyset.errors import RunError, UserError
 from tinyset.files import cache_dir, lock, write_atomic
+from tinyset.processes import team
 
 MOST_BYTES = 256 << 20  # of a results file: more is not ours
 
@@ -64,6 +65,8 @@ class Results:
     def add(self, record: Record, *, shared: bool = False) -> None:
         self._records[record.key] = record
         self._own.add(record.key)
+        if not team().leads:  # the first process writes what all have measured
+            return
         _append(self.path, record)
         if shared and self.shared is not None:
             _append(self.shared, record)

@@ -1,5 +1,6 @@
 """`evaluate`: sets x networks x protocols x seeds, one row each with its mean, deviation, n, and cost."""
 
+import itertools
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from tinyset.evaluation.sets import Source, baseline, from_artifact
 from tinyset.interrupts import Stop
 from tinyset.machine import pick_device
 from tinyset.networks import build
+from tinyset.processes import team
 from tinyset.progress import Progress, Silent
 from tinyset.protocols import Protocol
 from tinyset.protocols import protocol as named_protocol
@@ -115,8 +117,16 @@ def measure_rows(
     *,
     shared: bool = False,
 ) -> list[Row]:
-    """One row per measurement, over all seeds."""
-    found = [lab.measure(source(s), network, protocol, s, measurements, shared=shared) for s in seeds]
+    """One row per measurement, over all seeds, which the processes of a team take in turns."""
+    us, found = team(), list[list[tuple[Record, bool]]]()
+    for first in range(0, len(seeds), us.size):
+        mine = seeds[first + us.rank : min(first + us.rank + 1, len(seeds))]
+        made = [lab.measure(source(s), network, protocol, s, measurements, shared=shared) for s in mine]
+        for rank, theirs in enumerate(us.to_all(made)):
+            found += theirs
+            for record, reused in itertools.chain(*theirs):
+                if rank != us.rank and not reused:
+                    lab.results.add(record, shared=shared)
     names = lab.data.class_names
     return [row_of(records, names) for records in zip(*found, strict=True)]
 

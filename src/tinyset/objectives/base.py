@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -11,6 +11,7 @@ from tinyset.config import Settings
 from tinyset.data.imageset import ImageSet
 from tinyset.interrupts import Stop
 from tinyset.parameterizations.base import Parameterization
+from tinyset.processes import Division, team
 from tinyset.progress import Progress, Silent
 
 
@@ -26,6 +27,7 @@ class Context:
     compile: bool = False
     chunk: int | None = None  # images per forward pass of the engine; None: its own rule
     memory_limit_bytes: int = 2 << 30
+    precision: str = "float32"  # of the engine's passes
     progress: Progress = field(default_factory=Silent)
     stop: Stop = field(default_factory=Stop)
 
@@ -46,17 +48,23 @@ class Objective(ABC):
     """
 
     Options: ClassVar[type[Settings]] = Settings
+    # what several processes divide: the steps, only what `prepare` computes, or (None) nothing, which is refused
+    divides: ClassVar[Literal["steps", "preparation"] | None] = None
 
     def __init__(self, context: Context, options: Settings) -> None:
         self.context = context
         self.options = options
+        self.division = Division.everything(team(), context.real.classes)
 
     def prepare(self, synthetic: Parameterization) -> None:  # noqa: B027 - many objectives have nothing to prepare
         """Work done once before step 0 and again, from caches, on resume: a bank, expert networks."""
 
     @abstractmethod
     def step(self, synthetic: Parameterization, step: int) -> Losses:
-        """Add this step's gradient to `.grad` of the parameters of `synthetic` (and of `self.parameters`)."""
+        """Add this step's gradient to `.grad` of the parameters of `synthetic` (and of `self.parameters`).
+
+        Of parameters with rows of each class, only the rows of `division.classes` are asked for.
+        """
 
     def parameters(self) -> dict[str, list[torch.nn.Parameter]]:
         """Learnables of the objective itself by rate name, for example a student's learning rate."""

@@ -19,7 +19,7 @@ back-propagation can go chunk by chunk.
 so its gradient is unbiased at the cost of a mini-batch. One sample used twice, the usual practice, has the bias of equation (2).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -32,6 +32,7 @@ from tinyset.engine import (
     Embedder,
     Summary,
     Transform,
+    chunks_of,
     class_gradient,
     even_chunk,
 )
@@ -39,7 +40,10 @@ from tinyset.files import cache_dir
 from tinyset.networks import build, reset
 from tinyset.objectives.base import Losses, Objective
 from tinyset.parameterizations.base import Parameterization
+from tinyset.processes import Division, OrderedSum, team
 from tinyset.rng import generator
+
+Targets = Mapping[int, torch.Tensor] | torch.Tensor  # by class
 
 
 class DistributionOptions(Settings):
@@ -56,6 +60,7 @@ class DistributionOptions(Settings):
 class DistributionMatching(Objective):
     Options = DistributionOptions
     options: DistributionOptions
+    divides = "steps"
 
     def prepare(self, synthetic: Parameterization) -> None:
         context, options = self.context, self.options
@@ -69,10 +74,15 @@ class DistributionMatching(Objective):
             chunk=even_chunk(largest, context.real.image_shape, context.chunk),
             compile=context.compile,
             dtype=next(synthetic.parameters()).dtype,
+            precision=context.precision,
             note=context.progress.note,
         )
         held = largest if options.batch == "full" else 2 * largest
         self.one_pass = held * self.embed.activation_bytes(context.real.image_shape) <= context.memory_limit_bytes
+        chunks = [len(chunks_of(self._groups(n, 0, c)[0], self.embed.chunk)) for c, n in enumerate(synthetic.counts)]
+        self.division = Division.of(team(), chunks)
+        if (unused := team().size - sum(chunks)) > 0:
+            context.progress.note(f"{unused} processes have nothing to do: a lower --chunk makes more pieces of work.")
         self.bank: Bank | None = None
         if options.real == "bank":
             self.bank = Bank(
@@ -87,24 +97,30 @@ class DistributionMatching(Objective):
 
     def step(self, synthetic: Parameterization, step: int) -> Losses:
         means, transform = self._targets(step)
-        per_class = []
-        for c in range(synthetic.classes):
+        classes, mine = synthetic.classes, self.division
+        gradients = Gradients(synthetic)
+        per_class = torch.zeros(classes, dtype=torch.float64)
+        for c in mine.classes:
+            mu = means[c].double()
             groups, through = self._groups(synthetic.counts[c], step, c)
-            summaries, gradients = class_gradient(
+            summaries, found = class_gradient(
                 self.embed,
                 synthetic,
                 c,
                 groups,
-                self._cotangent(means[c].double(), len((through or groups)[0]), synthetic.classes),
+                self._cotangent(mu, len((through or groups)[0]), classes),
                 one_pass=self.one_pass,
                 transform=transform,
                 through=through,
+                team=mine.helpers,
             )
-            add_gradients(synthetic, gradients)
-            mu = means[c].double()
-            per_class.append((0.5 * (summaries[0].mean - mu) @ (summaries[-1].mean - mu)).item())
-        total = sum(per_class) / len(per_class) if self.options.scale == "mean" else 2 * sum(per_class)
-        return Losses(total, tuple(per_class))
+            gradients.add(c, found, mine.speaks)
+            if mine.speaks:
+                per_class[c] = 0.5 * (summaries[0].mean - mu) @ (summaries[-1].mean - mu)
+        gradients.finish()
+        losses = team().sum_(per_class).tolist()
+        total = sum(losses) / classes if self.options.scale == "mean" else 2 * sum(losses)
+        return Losses(total, tuple(losses))
 
     def _cotangent(self, mu: torch.Tensor, count: int, classes: int) -> Cotangent:
         """d L / d embedding for `count` embeddings that share the gradient of one class's mean."""
@@ -130,8 +146,8 @@ class DistributionMatching(Objective):
         sample = torch.randperm(count, generator=draw)[:batch]
         return ([sample], None) if sampling == "biased" else ([everything], [sample])
 
-    def _targets(self, step: int) -> tuple[torch.Tensor, Transform | None]:
-        """The real means C x F under this step's network, whose weights are now in `self.embed`."""
+    def _targets(self, step: int) -> tuple[Targets, Transform | None]:
+        """The real means F of our classes under this step's network, whose weights are now in `self.embed`."""
         seed, real = self.context.seed, self.context.real
         if self.bank is not None:
             turn, at = divmod(step, self.networks)
@@ -139,13 +155,14 @@ class DistributionMatching(Objective):
             return self.bank.load(int(order[at])), None
         reset(self.embed.network, generator(seed, "network", step))
         transform = self._augmentation(step)
-        means = []
-        for c, members in enumerate(real.by_class):
+        means = {}
+        for c in self.division.classes:
+            members = real.by_class[c]
             order = torch.randperm(len(members), generator=generator(seed, "real sample", step, c))
             images = real.images[members[order[: self.options.real_batch]]].to(self.context.device)
             pixels = images.to(self.embed.dtype) / 255
-            means.append(self._mean_embedding(pixels if transform is None else transform(pixels)))
-        return torch.stack(means), transform
+            means[c] = self._mean_embedding(pixels if transform is None else transform(pixels))
+        return means, transform
 
     def _augmentation(self, step: int) -> Transform | None:
         """One siamese draw per step, the same for real and synthetic images; it acts on normalised pixels."""
@@ -163,10 +180,30 @@ class DistributionMatching(Objective):
         return total / len(images)
 
 
-def add_gradients(synthetic: Parameterization, gradients: Sequence[torch.Tensor]) -> None:
-    """Add float64 gradients to `.grad` of the parameters they belong to."""
-    parameters = [p for p in synthetic.parameters() if p.requires_grad]
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        parameter.grad += gradient.to(parameter.dtype)
+class Gradients:
+    """The gradients of the classes on their way into `.grad`: a class's own rows at once, what all share in float64."""
+
+    def __init__(self, synthetic: Parameterization) -> None:
+        self.synthetic = synthetic
+        self.learned = {name: p for name, p in synthetic.named_parameters() if p.requires_grad}
+        self.shared = {name: p for name, p in self.learned.items() if name not in synthetic.rows(0)}
+        self.sum = OrderedSum(team(), synthetic.classes, list(self.shared.values()))
+
+    def add(self, class_: int, gradients: Sequence[torch.Tensor], speaks: bool) -> None:
+        """What `class_gradient` gave. Of the processes that have it one `speaks`."""
+        found = dict(zip(self.learned, gradients, strict=True))
+        for name, rows in self.synthetic.rows(class_).items():
+            if name in found:
+                _add(self.learned[name], rows, found[name])
+        if speaks:
+            self.sum.add(class_, [found[name] for name in self.shared])
+
+    def finish(self) -> None:
+        for parameter, gradient in zip(self.shared.values(), self.sum.total(), strict=True):
+            _add(parameter, slice(None), gradient)
+
+
+def _add(parameter: torch.nn.Parameter, rows: slice, gradient: torch.Tensor) -> None:
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    parameter.grad[rows] += gradient.to(parameter.dtype)

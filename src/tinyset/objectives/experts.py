@@ -20,6 +20,7 @@ from tinyset.interrupts import Interrupted, Stop
 from tinyset.networks import reset
 from tinyset.objectives.base import Context
 from tinyset.objectives.learner import Learner, compiled_loss
+from tinyset.processes import team
 from tinyset.rng import derive, generator
 
 FORMAT = 1
@@ -81,24 +82,34 @@ class Experts:
         return count
 
     def ensure(self, experts: int, epochs: int, stop: Stop) -> int:
-        """Train what is missing; returns how many experts there are (fewer where `stop` said so, but at least one)."""
-        if self.size(epochs) >= experts:
+        """Train what is missing; returns how many experts there are (fewer where `stop` said so, but at least one).
+
+        A team's processes train (and write) every so-manieth expert each.
+        """
+        us = team()
+        if us.first(lambda: self.size(epochs)) >= experts:
             return experts
         waiting = partial(stop.leave, f"while another process trains {self.folder}")
-        guard = lock(self.folder / ".lock", wait=True, busy="", meanwhile=waiting)  # then we find them done
+        guard = lock(self.folder / ".lock", wait=True, busy="", meanwhile=waiting) if us.leads else None
         try:
+            us.first(lambda: None)  # the folder is ours; what others trained is there
             self.context.progress.start("experts", experts * epochs)
-            for expert in range(experts):
-                for epoch in range(epochs + 1):
-                    if not self.path(expert, epoch).exists() and not self._train(expert, epoch, stop):
-                        return self._stopped(epochs, stop)
-                    self.context.progress.update(expert * epochs + epoch)
+            self._train_all(range(us.rank, experts, us.size), epochs, stop)
+            stopped = stop.reason_of_all(us)
         finally:
-            guard.release()
-        return experts
+            if guard is not None:
+                guard.release()
+        return min(experts, self._stopped(epochs, stop)) if stopped else experts
+
+    def _train_all(self, experts: range, epochs: int, stop: Stop) -> None:
+        for expert in experts:
+            for epoch in range(epochs + 1):
+                if not self.path(expert, epoch).exists() and not self._train(expert, epoch, stop):
+                    return
+                self.context.progress.update(expert * epochs + epoch)
 
     def _stopped(self, epochs: int, stop: Stop) -> int:
-        if have := self.size(epochs):
+        if have := team().first(lambda: self.size(epochs)):
             return have
         raise Interrupted(f"Training of the first expert stopped ({stop.reason}).", stop.exit_code)
 

@@ -58,6 +58,7 @@ class TrajectoryOptions(Settings):
 class TrajectoryMatching(Objective):
     Options = TrajectoryOptions
     options: TrajectoryOptions
+    divides = "preparation"
 
     def prepare(self, synthetic: Parameterization) -> None:
         options = self.options

@@ -59,6 +59,11 @@ class Parameterization(nn.Module, ABC):
         """Called after each optimizer step: back into the feasible set (pixels clamp to [0, 1], labels are shares)."""
         project_labels(self)
 
+    def rows(self, class_: int) -> dict[str, slice]:
+        """Of each parameter that has rows for every class, by its name: those of this class. All other parameters are shared."""
+        first = sum(self.counts[:class_])
+        return {} if self.soft_labels is None else {"soft_labels": slice(first, first + self.counts[class_])}
+
     def class_parameters(self, class_: int) -> int:
         """How many stored numbers belong to this class alone."""
         raise NotImplementedError

@@ -104,6 +104,10 @@ class Codes(Parameterization):
         restore_labels(made, tensors)
         return made
 
+    def rows(self, class_: int) -> dict[str, slice]:
+        first = self.offsets[class_]
+        return {"codes": slice(first, first + self.codes_per_class[class_]), **super().rows(class_)}
+
     def class_parameters(self, class_: int) -> int:
         return self.codes_per_class[class_] * self.codes[0].numel() + label_parameters(self, class_)
 

@@ -89,6 +89,10 @@ class Pixels(Parameterization):
         restore_labels(made, tensors)
         return made
 
+    def rows(self, class_: int) -> dict[str, slice]:
+        first = self.offsets[class_]
+        return {"images": slice(first, first + self.counts[class_]), **super().rows(class_)}
+
     def class_parameters(self, class_: int) -> int:
         return self.images[0].numel() * self.counts[class_] + label_parameters(self, class_)
 

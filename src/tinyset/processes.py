@@ -1,0 +1,274 @@
+"""The processes of one run, as torchrun starts them: who works on what, and sums that do not depend on how many there are.
+
+torch.distributed does the talking: gloo between CPUs, nccl between GPUs. A program calls `join()` once; from then on the
+rooms ask `team()`. Who never joins is a team of one, and torch.distributed is not even imported.
+
+What makes a result independent of the number of processes: the pieces of work are fixed by the problem, a piece is done by
+one process, and the float64 results of all pieces are added in the order of the pieces (`OrderedSum`).
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tinyset.errors import RunError
+
+if TYPE_CHECKING:
+    import torch
+
+PATIENCE = timedelta(
+    hours=1
+)  # of a process that waits for another which is alive but silent; a dead one is noticed at once
+T = TypeVar("T")
+
+
+def launched() -> bool:
+    """Whether torchrun (or who sets its variables) started this process."""
+    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"))
+
+
+def launched_size() -> int:
+    """How many processes torchrun started."""
+    return int(os.environ["WORLD_SIZE"]) if launched() else 1
+
+
+def local_rank() -> int | None:
+    """The number of this process on its machine; None where torchrun did not start it."""
+    return int(os.environ["LOCAL_RANK"]) if launched() else None
+
+
+def restarted() -> bool:
+    """Whether torchrun started us again after a worker died: then a run goes on from its checkpoint."""
+    return launched() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+@contextmanager
+def _talking() -> Iterator[None]:
+    """torch.distributed tells of a dead or silent peer by all kinds of RuntimeError: one sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RunError(
+            "Another process of this run died or does not answer; what was finished is kept: start the same command again "
+            "(condense goes on from its last checkpoint with --resume)."
+        ) from error
+
+
+@dataclass(frozen=True)
+class Team:
+    """Some processes that work together. A team of one asks nobody."""
+
+    rank: int = 0
+    size: int = 1
+    group: Any = None  # torch.distributed's handle; None: all processes
+
+    @property
+    def leads(self) -> bool:
+        """The first process alone writes and speaks."""
+        return self.rank == 0
+
+    def share(self, count: int) -> range:
+        """This process's run of `count` things."""
+        return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
+
+    def sum_(self, tensor: "torch.Tensor") -> "torch.Tensor":
+        """The sum over the processes, in place."""
+        if self.size > 1 and tensor.numel():
+            import torch.distributed as dist
+
+            there = tensor if tensor.device.type in ("cpu", "cuda") else tensor.cpu()
+            with _talking():
+                dist.all_reduce(there, group=self.group)
+            if there is not tensor:
+                tensor.copy_(there)
+        return tensor
+
+    def largest(self, number: int) -> int:
+        if self.size == 1:
+            return number
+        import torch
+        import torch.distributed as dist
+
+        box = torch.tensor(number)
+        with _talking():
+            dist.all_reduce(box, dist.ReduceOp.MAX, group=self.group)
+        return int(box)
+
+    def first(self, make: Callable[[], T]) -> T:
+        """What the first process makes, on all of them."""
+        if self.size == 1:
+            return make()
+        import torch.distributed as dist
+
+        box = [make() if self.leads else None]
+        with _talking():
+            dist.broadcast_object_list(box, 0)
+        return box[0]  # type: ignore[return-value]
+
+    def to_first(self, value: T) -> list[T]:
+        """Everybody's value in the order of ranks, on the first process; nothing on the others."""
+        if self.size == 1:
+            return [value]
+        import torch.distributed as dist
+
+        values: list[Any] | None = [None] * self.size if self.leads else None
+        with _talking():
+            dist.gather_object(value, values, 0)
+        return values or []
+
+    def to_all(self, value: T) -> list[T]:
+        """Everybody's value in the order of ranks."""
+        if self.size == 1:
+            return [value]
+        import torch.distributed as dist
+
+        values: list[Any] = [None] * self.size
+        with _talking():
+            dist.all_gather_object(values, value)
+        return values
+
+    def rows(self, made: "Mapping[int, torch.Tensor]", count: int) -> "list[torch.Tensor]":
+        """Rows 0 .. count-1 on every process, where each made some of them (one or more): adding zeros is exact."""
+        if self.size == 1:
+            return [made[at] for at in range(count)]
+        some = next(iter(made.values()))
+        table = some.new_zeros(count, *some.shape)
+        for at, row in made.items():
+            table[at] = row
+        return list(self.sum_(table))
+
+    def put_together_(self, tensor: "torch.Tensor", mine: slice) -> None:
+        """Everybody's rows of a tensor, each given by one process, bit for bit: added up as whole numbers."""
+        if self.size == 1:
+            return
+        import torch
+
+        kind = {2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+        bits = torch.zeros_like(tensor, memory_format=torch.contiguous_format).view(kind)
+        bits[mine] = tensor[mine].contiguous().view(kind)
+        tensor.copy_(self.sum_(bits).view(tensor.dtype))
+
+
+ALONE = Team()
+_team = ALONE
+
+
+def team() -> Team:
+    """All processes of this program, since it joined them."""
+    return _team
+
+
+def join(cuda: bool = False) -> Team:
+    """Meet the other processes that torchrun started; called once, by every one of them."""
+    global _team
+    if not launched() or _team is not ALONE:
+        return _team
+    if (size := launched_size()) > 1:
+        import torch
+        import torch.distributed as dist
+
+        if cuda:
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        with _talking():
+            dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=PATIENCE)
+    _team = Team(int(os.environ["RANK"]), size)
+    return _team
+
+
+def leave() -> None:
+    """After the work: give up the connections."""
+    global _team
+    if _team.size > 1:
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+    _team = ALONE
+
+
+def speaks() -> bool:
+    """Whether this process says why the run failed: the first one to fail does, what the others say follows from it."""
+    if _team.size == 1:
+        return not launched() or os.environ["RANK"] == "0"
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    try:
+        return _get_default_store().add("tinyset/failures", 1) == 1
+    except RuntimeError:  # the store is gone with the machine that kept it
+        return True
+
+
+class OrderedSum:
+    """Float64 sums of `count` terms, added in the order of their numbers whichever process made them.
+
+    The same bits for any number of processes. A term is a list of tensors, None for a zero; each is made by one process.
+    """
+
+    def __init__(self, team: Team, count: int, like: "Sequence[torch.Tensor]") -> None:
+        import torch
+
+        self.team = team
+        self.totals = [torch.zeros_like(part, dtype=torch.float64) for part in like]
+        self._numbers = [part.numel() for part in like]
+        device = like[0].device if like else None
+        if team.size > 1:  # a term is a row, and zero on all processes but one
+            self._table = torch.zeros(count, sum(self._numbers), dtype=torch.float64, device=device)
+
+    def add(self, at: int, term: "Sequence[torch.Tensor | None]") -> None:
+        places = self.totals if self.team.size == 1 else self._places(self._table[at])
+        for place, part in zip(places, term, strict=True):
+            if part is not None:
+                place += part
+
+    def total(self) -> "list[torch.Tensor]":
+        if self.team.size > 1:
+            for row in self.team.sum_(self._table):
+                for total, part in zip(self.totals, self._places(row), strict=True):
+                    total += part
+        return self.totals
+
+    def _places(self, row: "torch.Tensor") -> "list[torch.Tensor]":
+        parts = row.split(self._numbers)
+        return [part.view(total.shape) for part, total in zip(parts, self.totals, strict=True)]
+
+
+@dataclass(frozen=True)
+class Division:
+    """The classes that this process works on, alone or (then it is one class) with helpers that share its chunks."""
+
+    classes: range
+    helpers: Team = ALONE
+    speaks: bool = True  # for these classes: each class has one process that does
+
+    @classmethod
+    def of(cls, team: Team, chunks: Sequence[int]) -> "Division":
+        """Whole classes, balanced by their chunks; where there are more processes than classes, processes for each class."""
+        classes = len(chunks)
+        if team.size <= classes:
+            ends, total = list(accumulate(chunks)), sum(chunks)
+            owner = [(2 * end - size) * team.size // (2 * total) for end, size in zip(ends, chunks, strict=True)]
+            mine = [c for c in range(classes) if owner[c] == team.rank]
+            return cls(range(mine[0], mine[-1] + 1) if mine else range(0))
+        return cls._of_one_class(team, chunks)
+
+    @classmethod
+    def _of_one_class(cls, team: Team, chunks: Sequence[int]) -> "Division":
+        import torch.distributed as dist
+
+        found = cls(range(0), speaks=False)  # nothing is left for this process
+        for c, count in enumerate(chunks):  # every process makes every group
+            ranks = [rank for rank in range(team.size) if rank * len(chunks) // team.size == c][:count]
+            with _talking():
+                group = dist.new_group(ranks) if len(ranks) > 1 else None
+            if team.rank in ranks:
+                helpers = Team(ranks.index(team.rank), len(ranks), group)
+                found = cls(range(c, c + 1), helpers, helpers.leads)
+        return found
+
+    @classmethod
+    def everything(cls, team: Team, classes: int) -> "Division":
+        """Not divided: every process does all of it, the first one speaks."""
+        return cls(range(classes), speaks=team.leads)
