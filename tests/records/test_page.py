@@ -84,3 +84,16 @@ def test_the_committed_page_is_what_the_records_say() -> None:
     assert text == page(Book(ROOT / "records")), "run `make results`"
     for picture in re.findall(r"\(pictures/(.*?)\)", text):
         assert (ROOT / "docs" / "pictures" / picture).is_file(), picture
+
+
+def test_the_published_numbers_agree_with_those_of_compare() -> None:
+    """`tinyset compare` has the paper's table too, without deviations."""
+    module = pytest.importorskip("tinyset.published")
+    paper = Book(ROOT / "records").published["paper"]
+    names = {"kip": "KIP to NN", "cafe": "CAFE + DSA", "kfs": "KFS, the paper", "full": "Full dataset"}
+    rows = {name.lower(): values for name, values in paper["table1"].items()}
+    for method in (*module.PUBLISHED, "full"):
+        for column, value in zip(paper["columns"], rows[names.get(method, method).lower()], strict=True):
+            data, _, count = column.partition("-")
+            known = module.published(data, int(count), method)
+            assert known == (None if value is None else float(str(value).partition(" ")[0])), (method, column)

@@ -53,6 +53,11 @@ class Balanced(HTMLParser):
         self.open.pop()
 
 
+def commands(html: str) -> str:
+    """What a reader copies."""
+    return " ".join(re.sub(r"</?span>", "", found) for found in re.findall(r"<pre>(.*?)</pre>", html))
+
+
 @pytest.fixture(scope="module")
 def html(run_folder: Path) -> str:
     return page(gather([str(run_folder)])[0])
@@ -100,7 +105,7 @@ def test_every_part_is_there(html: str) -> None:
     for cell in ("random, 1 per class", "full data", "noise:0.1", "2 of 3 decoders", "float16"):
         assert cell in html
     assert "Confusion matrix" in html and "overhead percent" in html and "platform" in html
-    assert "tinyset condense stripes --out RUN" in html and "condensed in" in html and "peak memory" in html
+    assert "tinyset condense stripes --out RUN" in commands(html) and "condensed in" in html and "peak memory" in html
 
 
 def test_the_command_that_was_typed(run_folder: Path, tmp_path: Path) -> None:
@@ -112,10 +117,9 @@ def test_the_command_that_was_typed(run_folder: Path, tmp_path: Path) -> None:
         ([1], "--out RUN"),
     ):
         (folder / "env.json").write_text(json.dumps({**env, "command": typed}))
-        html = page(gather([str(folder)])[0])
-        assert f"<pre>{shown}" in html or shown in html
+        assert shown in commands(page(gather([str(folder)])[0]))
     (folder / "env.json").write_text("[]")
-    assert "--out RUN" in page(gather([str(folder)])[0])
+    assert "--out RUN" in commands(page(gather([str(folder)])[0]))
 
 
 def test_the_command_gives_the_same_settings(run_folder: Path) -> None:

@@ -108,11 +108,12 @@ class RunRecord:
         return same_size and not record.set.endswith(", 0 steps")
 
     def final_rows(self) -> list[Row]:
-        """Without what was measured along a training, unless nothing else was."""
-        rows = self.rows()
-        count = Counter((row.network, row.protocol) for row in rows)
-        last = {(row.network, row.protocol): row for row in sorted(rows, key=lambda row: row.step)}
-        return [row for key, row in last.items() if count[key] == 1] or list(last.values())
+        """The ends of trainings; without one that was only measured along the way, unless nothing else was."""
+        cells: dict[tuple[str, str], list[Row]] = {}
+        for row in sorted(self.rows(), key=lambda row: row.step):
+            cells.setdefault((row.network, row.protocol), []).append(row)
+        ends = [of[-1] for of in cells.values() if all(row.accuracy.n < of[-1].accuracy.n for row in of[:-1])]
+        return ends or [of[-1] for of in cells.values()]
 
     def condensed(self) -> CondensedSet | None:
         """The set this record is of: its own copy, or the shipped one."""

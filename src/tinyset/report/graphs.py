@@ -29,9 +29,13 @@ def final(rows: Sequence[Row]) -> list[Row]:
 
 
 def summary(rows: Sequence[Row]) -> list[Row]:
-    """The rows of one measurement per training; what was measured along a training is a curve, not a line of a table."""
-    alone = [of for of in grouped_by(rows, ("set", "network", "protocol", "corruption")).values() if len(of) == 1]
-    return [row for (row,) in alone] or final(rows)
+    """The ends of trainings; one that was only measured along the way is a curve, not a line of a table."""
+    found = []
+    for of in grouped_by(rows, ("set", "network", "protocol", "corruption")).values():
+        *before, last = sorted(of, key=lambda row: row["train_steps"])
+        if all(row["accuracy"]["n"] < last["accuracy"]["n"] for row in before):
+            found.append(last)
+    return found or final(rows)
 
 
 def loss(subjects: Sequence[Subject]) -> list[str]:

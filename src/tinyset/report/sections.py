@@ -84,7 +84,7 @@ def made(subjects: Sequence[Subject]) -> str:
         title = f"<h3>{escape(subject.name)}</h3>" if len(subjects) > 1 else ""
         command = condense_command(config, subject.settings, subject.environment.get("command"))
         line = (
-            f'<div class="command"><pre>{escape(command)}</pre><button type="button" data-copies hidden>Copy</button></div>'
+            f'<div class="command"><pre>{_words(command)}</pre><button type="button" data-copies hidden>Copy</button></div>'
             if command
             else f"<p>How this set was made is not recorded (method: {escape(config.method)}).</p>"
         )
@@ -98,9 +98,14 @@ def made(subjects: Sequence[Subject]) -> str:
     )
 
 
+def _words(command: str) -> str:
+    """A line breaks between words, not inside `--out`."""
+    return " ".join(f"<span>{escape(word)}</span>" for word in command.split(" "))
+
+
 def _machine(environment: Mapping[str, Any]) -> dict[str, Any]:
     """Without the command, which stands above; the sessions as what they took together."""
-    facts = {key: value for key, value in environment.items() if key not in ("command", "sessions")}
+    facts = {key: value for key, value in environment.items() if key not in ("command", "sessions", "tinyset")}
     seconds, peak = cost(environment)
     facts["condensed in"] = None if seconds is None else f"{seconds:,.0f} s"
     facts["peak memory"] = None if peak is None else f"{peak / 1e9:.1f} GB"
