@@ -97,7 +97,7 @@ class PrivacyReport(Settings):
     real_images: int
     train_distance: float
     held_out_distance: float
-    smallest_train_distance: float
+    smallest_train_distance: float  # to any image of the whole training split
     reference_distance: float  # of held-out images to training images
     nearer_to_train_percent: float
     nearer_interval: tuple[float, float]
@@ -122,7 +122,8 @@ class PrivacyReport(Settings):
             f"- nearest neighbours: a synthetic image is {self.train_distance:.4f} from the nearest of {self.real_images:,} "
             f"training images and {self.held_out_distance:.4f} from the nearest of as many held-out ones (mean; "
             f"a held-out image is {self.reference_distance:.4f} from the nearest training image); "
-            f"{self.nearer_to_train_percent:.1f} % are nearer to a training image (50 where none is remembered)\n"
+            f"{self.nearer_to_train_percent:.1f} % are nearer to a training image (50 where none is remembered); "
+            f"the smallest distance to any training image is {self.smallest_train_distance:.4f}\n"
             f"- measured on {self.data}; a probe, not a proof\n"
         )
 

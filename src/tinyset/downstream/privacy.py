@@ -2,7 +2,8 @@
 
 Membership inference (Yeom et al. 2018): a network is trained on the set, and an image is called a member of the real training
 split where its loss is at most t. The threshold t is fitted on one half of the images and judged on the other; members and
-others are as many of every class. Nearest neighbours: how far each synthetic image is from the same training and other images.
+others are as many of every class. Nearest neighbours: how far each synthetic image is from the same training and other images;
+and the smallest distance to any image of the whole training split: a copy has none.
 
     attack(t) = 1/2 ( P[loss <= t | member] + P[loss > t | other] )          50 % is guessing
     distance(x, R) = min_{r in R} |x - r| / sqrt(P)                          P numbers of an image, pixels in [0, 1]
@@ -32,6 +33,7 @@ from tinyset.selection import select
 from tinyset.training import train
 
 CHUNK = 512
+MOST = 1000  # synthetic images that are compared with all training images
 Z = 1.96  # of a 95 % interval
 
 
@@ -66,11 +68,11 @@ def privacy(
         "device": device,
     }
     sets = [from_artifact(condensed)] + [real_images(name, condensed, data, seed, network) for name in baselines]
-    return [probe(of, data.name, members, others, settings, progress or Silent()) for of in sets]
+    return [probe(of, data, members, others, settings, progress or Silent()) for of in sets]
 
 
 def probe(
-    of: TrainingSet, data: str, members: ImageSet, others: ImageSet, settings: dict[str, Any], progress: Progress
+    of: TrainingSet, data: Splits, members: ImageSet, others: ImageSet, settings: dict[str, Any], progress: Progress
 ) -> PrivacyReport:
     """One set's report."""
     seeds = range(settings["seed"], settings["seed"] + settings["repeats"])
@@ -86,7 +88,7 @@ def probe(
     return PrivacyReport(
         set=of.key[:64],
         name=of.name,
-        data=data,
+        data=data.name,
         bytes=of.bytes,
         network=settings["network"],
         protocol=settings["protocol"],
@@ -99,7 +101,7 @@ def probe(
         real_images=len(members),
         train_distance=round(float(near.mean()), 5),
         held_out_distance=round(float(far.mean()), 5),
-        smallest_train_distance=round(float(near.min()), 5),
+        smallest_train_distance=round(float(nearest(pixels[:: -(-len(pixels) // MOST)], data.train.images).min()), 5),
         reference_distance=round(float(nearest(others.images.float() / 255, members.images).mean()), 5),
         nearer_to_train_percent=_percent(nearer),
         nearer_interval=_interval(nearer, len(pixels)),

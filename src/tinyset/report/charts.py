@@ -125,6 +125,7 @@ def stream_chart(rows: Rows, stem: Path, title: str = "") -> list[Path]:
         for name, colour in zip(dict.fromkeys(row["memory"] for row in rows), _colours(), strict=False):
             line = [row for row in rows if row["memory"] == name]
             _line(axes, [row["step"] for row in line], line, f"{name} ({line[-1]['bytes'] / 1000:,.1f} kB)", colour)
+        axes.set_xticks(sorted({row["step"] for row in rows}))
         axes.set_xlabel("step of the stream")
 
     return _save(draw, stem, title)
