@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ import pytest
 import torch
 
 from tests.conftest import toy_images
-from tests.faults.lab import NETWORK, TINY, lines, losses, tensors, write_data
+from tests.faults.lab import NETWORK, TINY, losses, tensors, write_data
+from tests.faults.teams import killed
 from tests.teams import CASES
 from tinyset import processes, rng
 from tinyset.bank import Bank
@@ -130,55 +130,20 @@ def test_repeats_of_an_evaluation_are_divided(made: Path, words: Any) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for torchrun's workers in /proc")
-def test_torchrun_restarts_a_killed_worker_and_the_result_is_the_same(made: Path, tmp_path: Path) -> None:
+def test_torchrun_restarts_a_killed_worker_and_the_result_is_the_same(tmp_path: Path) -> None:
     write_data(tmp_path / "small.npz")
 
     def command(out: str) -> list[str]:
-        return ["condense", str(tmp_path / "small.npz"), "--out", str(tmp_path / out), *TINY, "--steps", "300"]
+        return ["condense", str(tmp_path / "small.npz"), "--out", str(tmp_path / out), *TINY, "--steps", "200"]
 
+    cache = Path(os.environ["TINYSET_CACHE"])
+    done = killed(command("team"), tmp_path / "team", cache, rank=1, restarts=1)
+    assert done.code == 0, done.err[-2000:]
+    assert done.json["resumed_from_step"] >= 15
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    run = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "--max-restarts",
-        "1",
-    ]
-    torchrun = subprocess.Popen(
-        [*run, "-m", "tinyset", *command("team")],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        ends = time.monotonic() + 240
-        while lines(tmp_path / "team" / "metrics.jsonl") < 20 and time.monotonic() < ends:
-            time.sleep(0.005)
-        os.kill(worker(torchrun.pid, rank=1), signal.SIGKILL)
-        out, err = torchrun.communicate(timeout=240)
-    finally:
-        torchrun.kill()
-    assert torchrun.returncode == 0, err[-2000:]
-    assert json.loads(out)["resumed_from_step"] >= 15
     alone = subprocess.run([sys.executable, "-m", "tinyset", *command("alone")], env=environment, timeout=240)
     assert alone.returncode == 0
     assert tensors(tmp_path / "team") == tensors(tmp_path / "alone")
-
-
-def worker(parent: int, rank: int) -> int:
-    """The worker of this rank that torchrun started."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            mine = f"\nPPid:\t{parent}\n" in (entry / "status").read_text()
-            if mine and f"RANK={rank}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                return int(entry.name)
-        except OSError:
-            continue
-    raise AssertionError(f"torchrun has no worker of rank {rank}")
 
 
 # -- the parts ------------------------------------------------------------------------------------------------------

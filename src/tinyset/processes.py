@@ -174,7 +174,16 @@ def join(cuda: bool = False) -> Team:
         if cuda:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         with _talking():
-            dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=PATIENCE)
+            store, rank, _ = next(dist.rendezvous("env://", timeout=PATIENCE))
+            # torchrun's store lives longer than its workers: those that died must not be called at their old addresses
+            attempt = f"tinyset/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{size}"
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if cuda else "gloo",
+                store=dist.PrefixStore(attempt, store),
+                rank=rank,
+                world_size=size,
+                timeout=PATIENCE,
+            )
     _team = Team(int(os.environ["RANK"]), size)
     return _team
 
@@ -225,9 +234,11 @@ class OrderedSum:
 
     def total(self) -> "list[torch.Tensor]":
         if self.team.size > 1:
-            for row in self.team.sum_(self._table):
-                for total, part in zip(self.totals, self._places(row), strict=True):
-                    total += part
+            rows = self.team.sum_(self._table)
+            whole = rows.new_zeros(rows.shape[1])
+            for row in rows:
+                whole += row
+            self.totals = self._places(whole)
         return self.totals
 
     def _places(self, row: "torch.Tensor") -> "list[torch.Tensor]":

@@ -8,12 +8,12 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: forks of a process with threads are not safe
 
-from tests.faults import damage, disks, fuzz, kills, memory, stops, writers
+from tests.faults import damage, disks, fuzz, kills, memory, stops, teams, writers
 from tests.faults.lab import laboratory
 from tests.faults.tally import SCENARIOS, Tally, suffer
 
 WIDTH = 86
-MODULES = (kills, stops, disks, damage, writers, memory, fuzz)  # importing them fills SCENARIOS
+MODULES = (kills, stops, teams, disks, damage, writers, memory, fuzz)  # importing them fills SCENARIOS
 
 
 def main() -> int:
