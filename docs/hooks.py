@@ -5,6 +5,7 @@ import dataclasses
 import importlib
 import inspect
 import itertools
+import json
 import re
 import textwrap
 from pathlib import Path
@@ -122,4 +123,37 @@ def _readme(heading: str) -> str:
     return part[1].strip()
 
 
-MAKERS = {"file": _file, "verbs": _verbs, "api": _api, "settings": _settings, "readme": _readme}
+def _measured(method: str) -> str:
+    """What the committed records of `tinyset compare` say about a method."""
+    lines = ["| data, images per class | accuracy % | n | published % | condensation | evaluated on | record |"]
+    lines += ["|---|---:|---:|---:|---|---|---|"]
+    for path in sorted((ROOT / "records").glob("compare-*/table.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        for row in (row for row in found["rows"] if row["method"] == method):
+            accuracy, known = row["accuracy"], row.get("published")
+            lines.append(
+                f"| {found['data']}, {found['images_per_class']} | {accuracy['mean']:.1f} ± {accuracy['std']:.1f} "
+                f"| {accuracy['n']} | {known if known is not None else ''} | {row['steps']:,} steps, {row['seconds']:.0f} s "
+                f"| {row['network']}, {row['protocol']} | `records/{path.parent.name}` |"
+            )
+    return "\n".join(lines) if len(lines) > 2 else "Not in a record yet."
+
+
+def _compared(_: str) -> str:
+    """The table of every committed record of `tinyset compare`, with the command that made it."""
+    parts = []
+    for path in sorted((ROOT / "records").glob("compare-*/table.md")):
+        command = json.loads((path.parent / "env.json").read_text(encoding="utf-8"))["command"]
+        parts.append(f"`{command}`\n\n{path.read_text(encoding='utf-8').rstrip()}")
+    return "\n\n".join(parts)
+
+
+MAKERS = {
+    "file": _file,
+    "verbs": _verbs,
+    "api": _api,
+    "settings": _settings,
+    "readme": _readme,
+    "measured": _measured,
+    "compared": _compared,
+}

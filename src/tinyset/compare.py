@@ -22,6 +22,7 @@ from tinyset.files import write_json
 from tinyset.interrupts import Stop
 from tinyset.methods import METHODS, method, resolve
 from tinyset.progress import Progress, Silent
+from tinyset.published import published
 
 PROBE_STEPS = 3
 MANY_STEPS = 1_000_000
@@ -60,21 +61,16 @@ def compare(
     for name in wanted:
         flags = {**settings, "method": name}
         condensed, cost = _condensed(data, flags, recipe, out / name, time_limit_s, progress, stop)
-        rows.append(
-            _row(
-                name,
-                _evaluate(condensed, data, network, protocol, repeats, settings, progress, stop)[0],
-                condensed,
-                cost,
-            )
-        )
+        found = _evaluate(condensed, data, network, protocol, repeats, settings, progress, stop)
+        rows.append(_row(name, found[0], condensed, cost))
         last = condensed if last is None or name == "kfs" else last
     if last is not None:
         extras = [name for name in EXTRA_ROWS if name == "full" or "kfs" in wanted]
         found = _evaluate(last, data, network, protocol, repeats, settings, progress, stop, baselines=extras)
         for name, row in zip(extras, found[1:], strict=True):
             rows.append(_row(name, row, last if name == "kfs-0" else None, Cost(0.0, 0)))
-    return rows
+    budget = settings.get("images_per_class")
+    return [{**row, "published": published(data.name, budget, row["method"])} for row in rows]
 
 
 def _condensed(
@@ -110,15 +106,20 @@ def _probe(
     """The settings with as many steps as fit, and the seconds already spent on finding out."""
     began = time.monotonic()
     probe = folder.with_name(folder.name + "-probe")
+    full = resolve(recipe, flags)
     # the settings of a long run, so that what depends on its length (torch.compile) is paid for now
-    short = resolve(recipe, {**flags, "steps": PROBE_STEPS, "compile": flags.get("compile") or "always"})
+    full = full.model_copy(update={"compile": "always" if full.compile == "auto" else full.compile})
+    pool, outer = full.options.get("pool"), full.options.get("outer", 1)
+    few = {**full.options, "pool": outer} if pool else full.options  # one episode of the pool tells what all cost
+    short = full.model_copy(update={"steps": PROBE_STEPS, "options": few})
     run(short, data, out=probe, overwrite=True, progress=progress, stop=_within(stop, limit_s), recipe=recipe)
     metrics = probe / "metrics.jsonl"  # not there where the set-up alone took all the time
-    lines = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
-    step_s = min((line["seconds"] for line in lines[1:]), default=limit_s)
+    seconds = [json.loads(line)["seconds"] for line in metrics.read_text().splitlines()] if metrics.exists() else []
+    step_s = min(seconds[1:], default=limit_s)
+    fill_s = (seconds[0] - step_s) * pool / outer if pool and seconds else 0.0
     spent = time.monotonic() - began
-    steps = max(1, min(MANY_STEPS, int(0.95 * (limit_s - spent) / step_s)))
-    return resolve(recipe, {**flags, "steps": steps, "compile": short.compile}), spent
+    steps = max(1, min(MANY_STEPS, int(0.95 * (limit_s - spent - fill_s) / step_s)))
+    return full.model_copy(update={"steps": steps}), spent
 
 
 def _within(stop: Stop, seconds: float) -> Stop:

@@ -21,7 +21,7 @@ class Args(Common, DataFlags):
     source: tyro.conf.Positional[str]
     """A dataset's name or path, as for `condense`."""
     out: str
-    """A folder: one run per method, table.md, table.json, time.png."""
+    """A folder: one run per method, table.md, table.json, env.json, time.png."""
     methods: str = METHODS
     """Methods, separated by commas; `kfs-0` (kfs before any step) and `full` are added."""
     images_per_class: int = 1
@@ -86,6 +86,7 @@ def run(args: Args, console: "Console") -> int:
 
 def report(rows: list[dict[str, Any]], args: Args, console: "Console") -> None:
     from tinyset.files import write_atomic, write_json
+    from tinyset.machine import environment
     from tinyset.report import tables
     from tinyset.report.charts import time_chart
 
@@ -94,12 +95,14 @@ def report(rows: list[dict[str, Any]], args: Args, console: "Console") -> None:
         "data": args.source,
         "images_per_class": args.images_per_class,
         "time_limit": args.time_limit,
+        "repeats": args.repeats,
         "protocol": args.protocol,
         "network": args.network,
         "rows": rows,
     }
     write_atomic(folder / "table.md", tables.markdown(rows))
     write_json(folder / "table.json", found)
+    write_json(folder / "env.json", {**environment(), "command": console.command})
     time_chart(rows, folder / "time", f"{args.source}, {args.images_per_class} image(s) per class, {args.protocol}")
     console.json(found)
     console.print(tables.text(rows).rstrip("\n"))

@@ -39,12 +39,15 @@ def columns(rows: Rows) -> tuple[list[str], list[list[str]]]:
 
 
 def _comparison(rows: Rows) -> tuple[list[str], list[list[str]]]:
-    """The rows of `tinyset compare`."""
-    headings = ["Method", "Accuracy %", "n", "Condense s", "Steps", "Images", "Numbers per class", "Bytes", "Train s"]
+    """The rows of `tinyset compare`; published figures where the paper has this dataset and budget."""
+    known = any(row.get("published") for row in rows)
+    headings = ["Method", "Accuracy %", *(["Published %"] if known else []), "n", "Condense s", "Steps", "Images"]
+    headings += ["Numbers per class", "Bytes", "Train s"]
     cells = [
         [
             row["method"],
             spread(row["accuracy"]),
+            *([f"{row['published']:.1f}" if row.get("published") else ""] if known else []),
             str(row["accuracy"]["n"]),
             f"{row['seconds']:.0f}",
             f"{row['steps']:,}",

@@ -1,0 +1,41 @@
+"""What `compare` decides by itself: how many steps fit into a method's time."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tinyset import compare
+from tinyset.config import CondenseConfig
+from tinyset.data.streetdigits import streetdigits
+from tinyset.interrupts import Stop
+from tinyset.progress import Silent
+
+
+@pytest.mark.parametrize(
+    ("flags", "seconds", "steps"),
+    [
+        ({"method": "dm"}, [5.0, 0.5, 0.6], 190),  # 0.95 x 100 s / 0.5 s; the first step is not typical
+        ({"method": "dc", "options": {"pool": 20}}, [1.1, 0.1, 0.2], 760),  # 20 x 1 s to fill the pool, then 0.1 s each
+        ({"method": "idc", "options": {"pool": 40, "outer": 10}}, [10.1, 0.1, 0.1], 570),  # four episodes of 10 s
+        ({"method": "dm"}, [], 1),  # the set-up took all
+    ],
+)
+def test_the_number_of_steps_comes_from_a_few(
+    flags: dict[str, Any], seconds: list[float], steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[CondenseConfig] = []
+
+    def pretend(config: CondenseConfig, data: object, *, out: Path, **_: object) -> None:
+        seen.append(config)
+        out.mkdir(parents=True)
+        if seconds:
+            (out / "metrics.jsonl").write_text("".join(json.dumps({"seconds": s}) + "\n" for s in seconds))
+
+    monkeypatch.setattr(compare, "run", pretend)
+    data = streetdigits(train=20, test=10)
+    config, spent = compare._probe(data, flags, "fast", tmp_path / "row", 100.0, Silent(), Stop())
+    assert config.steps == pytest.approx(steps, abs=2) and spent < 1
+    assert seen[0].steps == compare.PROBE_STEPS and seen[0].compile == config.compile != "auto"
+    assert seen[0].options.get("pool") == (config.options.get("outer", 1) if "pool" in config.options else None)
