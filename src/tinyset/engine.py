@@ -23,7 +23,7 @@ from tinyset.machine import compiled, keep_memory
 from tinyset.parameterizations.base import Parameterization
 from tinyset.processes import ALONE, OrderedSum, Team
 
-MOST_PER_CHUNK = 128  # images of 32x32 per forward pass; larger chunks only cost cache misses and memory
+MOST_PER_CHUNK = 64  # images of 32x32 per forward pass; larger chunks only cost cache misses and memory
 COMPILE_FROM_IMAGES = 50_000  # compiling costs about 30 s: worth it from this many embedded images on
 Transform = Callable[[torch.Tensor], torch.Tensor]
 
@@ -129,13 +129,12 @@ def activation_bytes(network: nn.Module, image_shape: tuple[int, int, int], feat
     weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
     kept: dict[int, torch.UntypedStorage] = {}  # a tensor that two functions keep is kept once
 
-    def count(tensor: torch.Tensor) -> torch.Tensor:
+    def count(tensor: torch.Tensor) -> None:  # nothing is packed: a graph that holds its own output is never freed
         kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
-        return tensor
 
     like = next(network.parameters())
     image = torch.zeros(1, *image_shape, device=like.device, dtype=like.dtype, requires_grad=True)
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda nothing: nothing):
         (features or network.features)(image)  # type: ignore[operator]
     return max(sum(s.nbytes() for at, s in kept.items() if at not in weights), 4 * math.prod(image_shape))
 
