@@ -66,6 +66,7 @@ class Candidate:
 class Score:
     accuracy: float  # on the validation part, percent; 0 where the loss ran away
     seconds: float  # of training
+    images: int = 0  # seen in training: a cost that no busy machine changes
 
 
 class Arena:
@@ -106,7 +107,8 @@ class Arena:
         """The mean over the seeds."""
         found = [self._once(of, candidate, self.settings.seed + r) for r in range(self.settings.repeats)]
         mean = statistics.fmean(score.accuracy for score in found)
-        return Score(round(mean, 4), round(sum(score.seconds for score in found), 3))
+        seconds, images = (sum(getattr(score, key) for score in found) for key in ("seconds", "images"))
+        return Score(round(mean, 4), round(seconds, 3), images)
 
     def scores(self, of: str, candidates: Sequence[Candidate], task: str) -> list[Score]:
         self.progress.start(task, len(candidates))
@@ -124,7 +126,7 @@ class Arena:
             ((record, _),) = self.lab.measure(self.sets[of], candidate.network, protocol, seed)
         except Diverged:  # an answer too: not these settings
             return Score(0.0, time.monotonic() - began)
-        return Score(accuracy(record.confusion), record.seconds)
+        return Score(accuracy(record.confusion), record.seconds, record.images_seen)
 
     def _herding(self, like: TrainingSet, folder: Path) -> TrainingSet:
         """As many images of each class as the random selection holds; what was chosen is kept, it takes a training."""

@@ -17,8 +17,8 @@ TUNED = ("rate", "momentum", "weight_decay", "batch", "augmentation", "cutmix")
 def verdict(arena: Arena, searched: Mapping[str, Scores]) -> dict[str, Any]:
     """Real scores for the best of every set, and what each set's search was worth."""
     confirmed = {name: best(scores)[: arena.settings.confirm] for name, scores in searched.items()}
-    asked = searched if arena.settings.all_real else confirmed
-    chosen = list(dict.fromkeys(candidate for candidates in asked.values() for candidate in candidates))
+    asked = [*confirmed.values(), *(searched.values() if arena.settings.all_real else ())]  # the answers come first
+    chosen = list(dict.fromkeys(candidate for candidates in asked for candidate in candidates))
     real = dict(zip(chosen, arena.scores(REAL, chosen, "train on real images"), strict=True))
     known: dict[str, Scores] = {REAL: real}
     for name, scores in searched.items():  # the same candidates for every set: correlations can be compared
@@ -34,6 +34,7 @@ def verdict(arena: Arena, searched: Mapping[str, Scores]) -> dict[str, Any]:
             **_about(arena, REAL),
             "candidates": count,
             "search_seconds": round(real_s, 1),
+            "search_images": round(statistics.fmean(score.images for score in real.values()) * count),
             "measured": len(real),
             "answer": described(top),
             "answer_real": real[top].accuracy,
@@ -59,6 +60,8 @@ def _row(
         "prepare_seconds": arena.prepared_s[name],
         "search_seconds": round(search_s, 1),
         "confirm_seconds": round(confirm_s, 1),
+        "search_images": sum(score.images for score in scores.values()),
+        "confirm_images": sum(real[candidate].images for candidate in few),
         "times_faster": round(real_s / (search_s + confirm_s), 2) if search_s + confirm_s else None,
         "spearman": None if correlation is None else round(correlation, 4),
         "spearman_n": len(real),
