@@ -142,6 +142,14 @@ def run_command(words: list[str], parse_only: bool) -> None:
         wanted = set(re.findall(r"\w+", (re.search(r"\[(.*?)\]", " ".join(words)) or ["", ""])[1]))
         metadata = (ROOT / "pyproject.toml").read_text()
         assert all(re.search(rf"^{extra} = \[", metadata, re.MULTILINE) for extra in wanted)
+    elif words[0] == "srun":
+        run_command(words[1:], parse_only)
+    elif words[0] == "torchrun":  # its own flags are parsed; the command is run by one process
+        from torch.distributed.run import parse_args
+
+        launcher = parse_args(words[1:])
+        assert launcher.module and launcher.training_script == "tinyset"
+        run_tinyset(launcher.training_script_args, parse_only)
     elif words[0] == "python":
         script = ROOT / words[1]
         assert script.is_file() or words[1] == "-m", words
