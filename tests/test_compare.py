@@ -39,3 +39,17 @@ def test_the_number_of_steps_comes_from_a_few(
     assert config.steps == pytest.approx(steps, abs=2) and spent < 1
     assert seen[0].steps == compare.PROBE_STEPS and seen[0].compile == config.compile != "auto"
     assert seen[0].options.get("pool") == (config.options.get("outer", 1) if "pool" in config.options else None)
+
+
+def test_a_set_up_that_does_not_fit_leaves_a_row_of_the_start(tmp_path: Path) -> None:
+    """The first expert of mtt takes longer than the limit: the other methods still get their rows."""
+    noted: list[str] = []
+
+    class Notes(Silent):
+        def note(self, text: str) -> None:
+            noted.append(text)
+
+    data = streetdigits(train=40, test=10)
+    flags = {"method": "mtt", "images_per_class": 1, "network": "convnet3:width=8"}
+    _, cost = compare._condensed(data, flags, "fast", tmp_path / "mtt", 1e-3, Notes(), Stop())
+    assert cost.steps == 0 and any("set-up alone takes longer" in text for text in noted)

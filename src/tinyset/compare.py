@@ -19,7 +19,7 @@ from tinyset.data.imageset import Splits
 from tinyset.errors import UserError
 from tinyset.evaluation import Row, evaluate
 from tinyset.files import write_json
-from tinyset.interrupts import Stop
+from tinyset.interrupts import Interrupted, Stop
 from tinyset.methods import METHODS, method, resolve
 from tinyset.progress import Progress, Silent
 from tinyset.published import published
@@ -92,7 +92,15 @@ def _condensed(
         config = CondenseConfig.parse(load_yaml(plan.read_text(), str(plan)), str(plan))
         spent = 0.0
     else:
-        config, spent = _probe(data, flags, recipe, folder, limit_s, progress, stop)
+        try:
+            config, spent = _probe(data, flags, recipe, folder, limit_s, progress, stop)
+        except Interrupted as late:
+            if late.exit_code:
+                raise
+            progress.note(
+                f"{flags['method']}: its set-up alone takes longer than {limit_s:.0f} s; the row is its start."
+            )
+            config, spent = resolve(recipe, {**flags, "steps": 0}), limit_s
     left = max(1.0, limit_s - spent)
     outcome = run(
         config, data, out=folder, resume=plan.exists(), progress=progress, stop=_within(stop, left), recipe=recipe
