@@ -52,9 +52,9 @@ def load_images(
 
     `source`: the name of a benchmark (looked for in `data_dir`), a path (a benchmark in its official layout, a folder of
     class folders, a `.npz`, a `.parquet`, a Hugging Face dataset directory), a map-style torch Dataset, a pair
-    (images, labels), or a mapping {"train": ..., "test": ...} of those. `image_size`: resize and centre-crop to this (an int, (height, width) or
-    "60x40"). `holdout`: the share of images to keep for testing where the source has no test split. `skip_bad`: leave
-    unreadable files out instead of stopping.
+    (images, labels), or a mapping {"train": ..., "test": ...} of those. `image_size`: resize and centre-crop to this (an
+    int, (height, width) or "60x40"). `holdout`: the share of images to keep for testing where the source has no test
+    split. `skip_bad`: leave unreadable files out instead of stopping.
     """
     request = Request(
         source=os.path.expanduser(source) if isinstance(source, str | Path) else "the data",
