@@ -24,7 +24,7 @@ class Args(Common, DataFlags):
     """Groups the classes come in."""
     memory: str = "kfs,dm,herding,random"
     """What fills the memory, separated by commas."""
-    bytes: str = "30kB"
+    bytes: str = "33kB"
     """Bytes of the memory once all classes are there: each class has its equal share."""
     precision: Literal["float32", "float16", "int8"] = "int8"
     """How the memory's numbers are stored."""

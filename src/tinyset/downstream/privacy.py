@@ -33,7 +33,7 @@ from tinyset.selection import select
 from tinyset.training import train
 
 CHUNK = 512
-MOST = 1000  # synthetic images that are compared with all training images
+MOST = 2000  # synthetic images that are compared with all training images
 Z = 1.96  # of a 95 % interval
 
 
@@ -84,6 +84,7 @@ def probe(
     accuracy, judged = sum(share for share, _ in found) / len(found), found[0][1]
     pixels = of.images.float() / 255 if of.images.dtype == torch.uint8 else of.images
     near, far = (nearest(pixels, part.images) for part in (members, others))
+    smallest = float(nearest(pixels[:: -(-len(pixels) // MOST)], data.train.images).min())
     nearer = float((near < far).double().mean() + (near == far).double().mean() / 2)
     return PrivacyReport(
         set=of.key[:64],
@@ -101,7 +102,7 @@ def probe(
         real_images=len(members),
         train_distance=round(float(near.mean()), 5),
         held_out_distance=round(float(far.mean()), 5),
-        smallest_train_distance=round(float(nearest(pixels[:: -(-len(pixels) // MOST)], data.train.images).min()), 5),
+        smallest_train_distance=round(min(float(near.min()), smallest), 5),
         reference_distance=round(float(nearest(others.images.float() / 255, members.images).mean()), 5),
         nearer_to_train_percent=_percent(nearer),
         nearer_interval=_interval(nearer, len(pixels)),
