@@ -9,11 +9,12 @@ Networks are re-created from their seeds and checked against a stored hash of th
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from filelock import FileLock
 from safetensors import SafetensorError, safe_open
+from torch import nn
 
 from tinyset.data.imageset import ImageSet
 from tinyset.engine import COMPILE_FROM_IMAGES, Embedder, even_chunk
@@ -30,6 +31,17 @@ SAVE_EVERY_S = 20.0  # a killed build loses at most this much work; what is stor
 FORMAT = 1
 
 
+class Weights(Protocol):
+    """Where the weights of network k come from, if not from its seed: networks that were trained."""
+
+    identity: dict[str, Any]
+
+    def ensure(self, networks: int, stop: Stop) -> int:
+        """Have the first `networks` of them; returns how many there are."""
+
+    def put(self, network: nn.Module, k: int) -> None: ...
+
+
 class Bank:
     """The bank of one dataset under one kind of network. `embed` carries the network whose weights are swapped."""
 
@@ -42,10 +54,12 @@ class Bank:
         root: Path,
         seed: int = 0,
         real_per_class: int | None = None,
+        weights: Weights | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.real = real
         self.embed = embed
+        self.weights = weights
         self.seed = seed
         self.progress = progress or Silent()
         self.real_per_class = real_per_class
@@ -60,6 +74,8 @@ class Bank:
         }
         if embed.precision != "float32":
             self.identity["precision"] = embed.precision
+        if weights is not None:
+            self.identity["weights"] = weights.identity
         self.folder = root / "banks" / f"{derive(0, repr(sorted(self.identity.items()))):016x}"
         self._hashes: dict[int, list[str]] = {}  # of the files that were found whole; the means stay on the disk
         self._checked: set[int] = set()
@@ -70,7 +86,7 @@ class Bank:
         hashes = self._whole(number)
         if at >= len(hashes):
             raise RunError(f"The bank {self.folder} has no network {k}.")
-        reset(self.embed.network, generator(self.seed, "bank network", k))
+        self._put(k)
         if k not in self._checked:
             if weights_hash(self.embed.network) != hashes[at]:
                 raise RunError(
@@ -96,6 +112,8 @@ class Bank:
         A team's processes compute a network each and the first one writes them: the files are those of one process.
         """
         us, stop = team(), stop or Stop()
+        if self.weights is not None:
+            networks = self.weights.ensure(networks, stop)
         if us.first(self.size) >= networks:
             return networks
         guard = self._lock(stop) if us.leads else None
@@ -136,9 +154,15 @@ class Bank:
         self._hashes.clear()
         return self.size()
 
+    def _put(self, k: int) -> None:
+        if self.weights is None:
+            reset(self.embed.network, generator(self.seed, "bank network", k))
+        else:
+            self.weights.put(self.embed.network, k)
+
     def _network(self, k: int, index: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, str]:
         """The class means under network k, and the hash of its weights."""
-        reset(self.embed.network, generator(self.seed, "bank network", k))
+        self._put(k)
         return self._means(index, labels), weights_hash(self.embed.network)
 
     def _rows(self) -> tuple[torch.Tensor, torch.Tensor]:

@@ -22,6 +22,7 @@ from tinyset.progress import Silent
 
 C, M, D = 3, 2, 2
 N_GRID = M * D
+STAGES = {"stages": [0, 2], "stage_steps": 2, "stage_batch": 8}
 Groups = tuple[list[torch.Tensor], list[torch.Tensor] | None]
 Make = Callable[..., Any]
 
@@ -245,6 +246,7 @@ def test_resumes_byte_for_byte(make: Make, real: ImageSet) -> None:
 
     check_resume(make, "distribution", start, networks=4)
     check_resume(make, "distribution", start, real="batch", real_batch=5, augment="color_flip")
+    check_resume(make, "distribution", start, networks=4, **STAGES)
 
 
 def apart(made: Codes) -> float:
@@ -285,3 +287,19 @@ def test_decoders_part_only_where_noise_told_them_apart(make: Make, real: ImageS
     else:
         assert apart(made) > 2 * before > 0
     assert math.isfinite(apart(made))
+
+
+def test_a_bank_of_networks_at_stages_of_their_training(real: ImageSet, grid: Codes, make: Make) -> None:
+    """Network k is expert k // 2 at stage k % 2: stage 0 has the weights it was drawn with, stage 2 has moved from them."""
+    objective = make("distribution", grid, networks=4, **STAGES)
+    weights = []
+    for k in range(4):
+        means = objective.bank.load(k)
+        network = objective.embed.network
+        naive = [network.features(normalised(real, real.images[i].double() / 255)).mean(0) for i in real.by_class]
+        assert torch.allclose(means, torch.stack(naive), atol=1e-9)
+        weights.append(flat(network.parameters()))
+    assert torch.equal(weights[0], flat(drawn_network(0, "expert", 0).parameters()))
+    assert not torch.allclose(weights[0], weights[1]) and not torch.allclose(weights[0], weights[2])
+    plain = make("distribution", grid, networks=4)
+    assert plain.bank.folder != objective.bank.folder

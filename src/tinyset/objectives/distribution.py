@@ -19,10 +19,13 @@ back-propagation can go chunk by chunk.
 so its gradient is unbiased at the cost of a mini-batch. One sample used twice, the usual practice, has the bias of equation (2).
 """
 
+import copy
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
+from torch import nn
 
 from tinyset.augment import Siamese
 from tinyset.bank import Bank
@@ -39,6 +42,8 @@ from tinyset.engine import (
 from tinyset.files import cache_dir
 from tinyset.networks import build, reset
 from tinyset.objectives.base import Losses, Objective
+from tinyset.objectives.experts import Experts
+from tinyset.objectives.stages import Stages
 from tinyset.parameterizations.base import Parameterization
 from tinyset.processes import Division, OrderedSum, team
 from tinyset.rng import generator
@@ -49,6 +54,12 @@ Targets = Mapping[int, torch.Tensor] | torch.Tensor  # by class
 class DistributionOptions(Settings):
     real: Literal["bank", "batch"] = "bank"  # where the real means come from
     networks: int = 100  # K: size of the bank
+    stages: list[
+        Annotated[int, Field(ge=0)]
+    ] = []  # epochs after which the bank's networks are used; []: random weights
+    stage_steps: int = Field(20, ge=1)  # training steps of such an epoch
+    stage_rate: float = Field(0.03, gt=0)
+    stage_batch: int = Field(128, ge=1)
     real_per_class: int | None = None  # real images behind a mean of the bank; None: all
     batch: int | Literal["full"] = "full"  # synthetic images per class and step
     sampling: Literal["pairs", "biased", "subset"] = "pairs"  # what a batch is: ours, the usual one, the paper's remedy
@@ -91,9 +102,20 @@ class DistributionMatching(Objective):
                 self.embed.with_chunk(even_chunk(1 << 20, context.real.image_shape)),
                 root=cache_dir(),
                 real_per_class=options.real_per_class,
+                weights=self._stages(network) if options.stages else None,
                 progress=context.progress,
             )
             self.networks = self.bank.ensure(options.networks, context.stop)
+
+    def _stages(self, network: nn.Module) -> Stages:
+        """The experts train a network of their own: that of the engine is frozen."""
+        options, own = self.options, copy.deepcopy(network).requires_grad_(True)
+        way: dict[str, Any] = {
+            "rate": options.stage_rate,
+            "batch": options.stage_batch,
+            "epoch_steps": options.stage_steps,
+        }
+        return Stages(Experts(self.context, own, **way, augment="none", seed=0, root=cache_dir()), options.stages)
 
     def step(self, synthetic: Parameterization, step: int) -> Losses:
         means, transform = self._targets(step)

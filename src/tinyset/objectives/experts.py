@@ -42,7 +42,7 @@ class Experts:
         root: Path,
     ) -> None:
         self.context = context
-        self.learner = Learner(network, rate=rate, loss=compiled_loss(context))
+        self.learner = Learner(network, rate=rate, loss=compiled_loss(context, network))
         self.batch = batch
         self.epoch_steps = epoch_steps
         self.augment = augment

@@ -7,17 +7,25 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tinyset.kernels import Classifier
 from tinyset.machine import compiled
 from tinyset.networks import reset
 from tinyset.objectives.base import Context
+from tinyset.training import on_kernels
 
 
 def batch_loss(network: nn.Module, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(network(images), targets)
 
 
-def compiled_loss(context: Context) -> Callable[..., torch.Tensor]:
-    """`batch_loss`, compiled where the run says so: first order only, and for one shape of batches."""
+def compiled_loss(context: Context, network: nn.Module | None = None) -> Callable[..., torch.Tensor]:
+    """`batch_loss`, compiled where the run says so: first order only, and for one shape of batches.
+
+    `network`: the only one it will be asked for, which may then learn on the kernels.
+    """
+    if context.compile and network is not None and on_kernels(network, context.device):
+        fast = Classifier(network)
+        return lambda _, images, targets: F.cross_entropy(fast(images), targets)
     return compiled(batch_loss, enabled=context.compile, note=context.progress.note)
 
 
@@ -49,7 +57,8 @@ class Learner:
     def update(self, images: torch.Tensor, targets: torch.Tensor) -> float:
         """One step on the cross-entropy of a batch; returns the loss."""
         loss = self.loss(self.network, images, targets)
-        gradients = torch.autograd.grad(loss, list(self.weights.values()))
+        learned = list(self.weights.values())
+        gradients = torch.autograd.grad(loss, learned, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
             for (name, weight), gradient in zip(self.weights.items(), gradients, strict=True):
                 velocity = self.velocity[name].mul_(self.momentum).add_(gradient).add_(weight, alpha=self.decay)
