@@ -29,7 +29,7 @@ def test_the_number_of_steps_comes_from_a_few(
 
     def pretend(config: CondenseConfig, data: object, *, out: Path, **_: object) -> None:
         seen.append(config)
-        out.mkdir(parents=True)
+        out.mkdir(parents=True, exist_ok=True)
         if seconds:
             (out / "metrics.jsonl").write_text("".join(json.dumps({"seconds": s}) + "\n" for s in seconds))
 
@@ -39,6 +39,23 @@ def test_the_number_of_steps_comes_from_a_few(
     assert config.steps == pytest.approx(steps, abs=2) and spent < 1
     assert seen[0].steps == compare.PROBE_STEPS and seen[0].compile == config.compile != "auto"
     assert seen[0].options.get("pool") == (config.options.get("outer", 1) if "pool" in config.options else None)
+
+
+def test_a_bank_gets_a_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network of the bank takes a second: 30 of the 60 fit into three tenths of 100 s."""
+    now, built = 0.0, 0
+
+    def pretend(config: CondenseConfig, data: object, *, out: Path, **_: object) -> None:
+        nonlocal now, built
+        now, built = now + max(0, config.networks - built), max(built, config.networks)
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "metrics.jsonl").write_text('{"seconds": 0.5}\n' * 3)
+
+    monkeypatch.setattr(compare, "run", pretend)
+    monkeypatch.setattr(compare.time, "monotonic", lambda: now)
+    data = streetdigits(train=20, test=10)
+    config, spent = compare._probe(data, {"method": "kfs"}, "fast", tmp_path / "row", 100.0, Silent(), Stop())
+    assert (config.networks, spent, config.steps) == (30, 30.0, int(0.95 * 70 / 0.5))
 
 
 def test_a_set_up_that_does_not_fit_leaves_a_row_of_the_start(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """The paper's first table on anyone's data: every method at the same storage and the same wall-clock, set-up included.
 
 A method first runs `PROBE_STEPS` steps, which also fills its caches (bank, auto-encoder, experts); what that took tells how
-many steps fit into the time that is left. The number is written into the method's config, so the row can be run again by
-steps, without a clock. Rows are resumable one by one: what is finished is read back.
+many steps fit into the time that is left, and before that how many networks of a bank fit into `BANK_SHARE` of it. The
+numbers are written into the method's config, so the row can be run again by steps, without a clock. Rows are resumable one
+by one: what is finished is read back.
 """
 
 import json
@@ -21,10 +22,12 @@ from tinyset.evaluation import Row, evaluate
 from tinyset.files import write_json
 from tinyset.interrupts import Interrupted, Stop
 from tinyset.methods import METHODS, method, resolve
+from tinyset.objectives import objective_class
 from tinyset.progress import Progress, Silent
 from tinyset.published import published
 
-PROBE_STEPS = 3
+PROBE_STEPS, PROBE_NETWORKS = 3, 3
+BANK_SHARE = 0.3  # of a method's time
 MANY_STEPS = 1_000_000
 EXTRA_ROWS = ("kfs-0", "full")
 
@@ -119,8 +122,20 @@ def _probe(
     full = full.model_copy(update={"compile": "always" if full.compile == "auto" else full.compile})
     pool, outer = full.options.get("pool"), full.options.get("outer", 1)
     few = {**full.options, "pool": outer} if pool else full.options  # one episode of the pool tells what all cost
-    short = full.model_copy(update={"steps": PROBE_STEPS, "options": few})
-    run(short, data, out=probe, overwrite=True, progress=progress, stop=_within(stop, limit_s), recipe=recipe)
+    limit = _within(stop, limit_s)
+
+    def try_out(networks: int) -> float:
+        start = time.monotonic()
+        short = full.model_copy(update={"steps": PROBE_STEPS, "options": few, "networks": networks})
+        run(short, data, out=probe, overwrite=True, progress=progress, stop=limit, recipe=recipe)
+        return time.monotonic() - start
+
+    if full.networks > 2 * PROBE_NETWORKS and _uses_bank(full):
+        try_out(PROBE_NETWORKS)  # the auto-encoder too
+        each = try_out(2 * PROBE_NETWORKS) / PROBE_NETWORKS
+        fit = max(2 * PROBE_NETWORKS, int(BANK_SHARE * limit_s / each))
+        full = full.model_copy(update={"networks": min(full.networks, fit)})
+    try_out(full.networks)
     metrics = probe / "metrics.jsonl"  # not there where the set-up alone took all the time
     seconds = [json.loads(line)["seconds"] for line in metrics.read_text().splitlines()] if metrics.exists() else []
     step_s = min(seconds[1:], default=limit_s)
@@ -128,6 +143,11 @@ def _probe(
     spent = time.monotonic() - began
     steps = max(1, min(MANY_STEPS, int(0.95 * (limit_s - spent - fill_s) / step_s)))
     return full.model_copy(update={"steps": steps}), spent
+
+
+def _uses_bank(config: CondenseConfig) -> bool:
+    fields = objective_class(config.objective or "").Options.model_fields
+    return "networks" in fields and config.options.get("real", fields["real"].default) != "batch"
 
 
 def _within(stop: Stop, seconds: float) -> Stop:
