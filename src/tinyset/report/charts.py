@@ -60,10 +60,8 @@ def time_chart(rows: Rows, stem: Path, title: str = "") -> list[Path]:
             if row["method"] == "full":
                 axes.axhline(accuracy["mean"], color="#888888", linestyle="--", linewidth=1, label="full data")
                 continue
-            axes.errorbar(
-                minutes, accuracy["mean"], accuracy["std"] or 0, fmt="o", color=colour, label=row["method"], capsize=3
-            )
-            axes.annotate(
+            axes.errorbar(minutes, accuracy["mean"], accuracy["std"] or 0, fmt="o", color=colour, capsize=3)
+            axes.annotate(  # named on the spot: eleven entries of a legend would hide points
                 row["method"], (minutes, accuracy["mean"]), fontsize=7, xytext=(5, 3), textcoords="offset points"
             )
         axes.set_xlabel("minutes of condensation, set-up included")
