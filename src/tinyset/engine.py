@@ -24,7 +24,7 @@ from tinyset.parameterizations.base import Parameterization
 from tinyset.processes import ALONE, OrderedSum, Team
 
 MOST_PER_CHUNK = 64  # images of 32x32 per forward pass; larger chunks only cost cache misses and memory
-COMPILE_FROM_IMAGES = 50_000  # compiling costs about 30 s: worth it from this many embedded images on
+COMPILE_FROM_IMAGES = 50_000  # compiling costs about 30 s: worth it from this many images on
 Transform = Callable[[torch.Tensor], torch.Tensor]
 
 

@@ -23,6 +23,7 @@ from torch import nn
 
 from tinyset import machine
 from tinyset.batches import Batches, Normalisation, channels_last, normalisers
+from tinyset.engine import COMPILE_FROM_IMAGES
 from tinyset.errors import Diverged, RunError
 from tinyset.files import load_tree, save_tree
 from tinyset.interrupts import Interrupted, Stop
@@ -143,6 +144,12 @@ def predict(
 def on_kernels(network: nn.Module, device: torch.device | str) -> TypeGuard[ConvNet]:
     """Whether `compile` means the kernels: they cost no time to compile, and pay from the first image on."""
     return torch.device(device).type == "cpu" and next(network.parameters()).dtype == torch.float32 and suits(network)
+
+
+def worth_compiling(network: nn.Module, protocol: Protocol, count: int, device: torch.device | str) -> bool:
+    """Whether a training on `count` images is long enough to be compiled: a fixed rule, so that numbers repeat."""
+    seen = protocol.total_steps(count) * protocol.batch_size(count)
+    return on_kernels(network, device) or seen >= COMPILE_FROM_IMAGES
 
 
 Model = nn.Module | Classifier

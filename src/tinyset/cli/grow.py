@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from tinyset.cli.common import Common, DataFlags, read_data
-from tinyset.cli.newset import matching, new_place, save_new
+from tinyset.cli.newset import Matching, matching, new_place, save_new
 
 if TYPE_CHECKING:
     from tinyset.cli.console import Console
 
 
 @dataclass(kw_only=True)
-class Args(Common, DataFlags):
+class Args(Matching, Common, DataFlags):
     artifact: tyro.conf.Positional[str]
     """A condensed set's folder, or the name of a shipped one; it is left alone."""
     add: str
@@ -26,14 +26,6 @@ class Args(Common, DataFlags):
     """frozen: only the new codes are learned; tuned: all codes and the decoders, the old classes held in place."""
     codes: int | None = None
     """Codes (stored images, for sets without codes) of the new class (default: as many as the others)."""
-    steps: int | None = None
-    """Steps of the outer loop (default: the fast recipe's)."""
-    network: str | None = None
-    """The network to match with (default: the fast recipe's)."""
-    networks: int | None = None
-    """Random networks in the embedding bank."""
-    real_per_class: int | None = None
-    """Real images behind a mean of the bank."""
 
 
 def run(args: Args, console: "Console") -> int:

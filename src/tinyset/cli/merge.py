@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 import tyro
 
 from tinyset.cli.common import Common
-from tinyset.cli.newset import matching, new_place, save_new
+from tinyset.cli.newset import Matching, matching, new_place, save_new
 
 if TYPE_CHECKING:
     from tinyset.cli.console import Console
 
 
 @dataclass(kw_only=True)
-class Args(Common):
+class Args(Matching, Common):
     first: tyro.conf.Positional[str]
     """A condensed set's folder, or the name of a shipped one; it is left alone."""
     second: tyro.conf.Positional[str]
@@ -22,14 +22,6 @@ class Args(Common):
     """The folder of the new set."""
     recode: bool = False
     """Where the decoders differ: learn the second set's codes anew for the decoders of the first, from its own images."""
-    steps: int | None = None
-    """Steps of --recode for each class (default: the fast recipe's)."""
-    network: str | None = None
-    """The network --recode matches with (default: the fast recipe's)."""
-    networks: int | None = None
-    """Random networks of --recode."""
-    real_per_class: int | None = None
-    """Synthetic images of the second set behind a mean of --recode."""
 
 
 def run(args: Args, console: "Console") -> int:

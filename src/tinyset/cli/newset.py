@@ -1,5 +1,6 @@
 """What the verbs share that make a new condensed set of an old one."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,20 @@ from tinyset.errors import UserError
 if TYPE_CHECKING:
     from tinyset.cli.console import Console
     from tinyset.condensed import CondensedSet
+
+
+@dataclass(kw_only=True)
+class Matching:
+    """Flags of the outer loop, for verbs that may learn codes."""
+
+    steps: int | None = None
+    """Steps of the outer loop, where codes are learned (default: the fast recipe's)."""
+    network: str | None = None
+    """The network they are matched with (default: the fast recipe's)."""
+    networks: int | None = None
+    """Random networks in the embedding bank."""
+    real_per_class: int | None = None
+    """Images behind a mean of the bank: real ones, or with --recode the second set's own."""
 
 
 def new_place(out: str) -> None:

@@ -4,7 +4,6 @@ import torch
 
 from tinyset.condensed import CondensedSet
 from tinyset.downstream.model import Model, ModelCard
-from tinyset.evaluation.evaluator import COMPILE_FROM_IMAGES
 from tinyset.evaluation.results import record_key
 from tinyset.evaluation.sets import from_artifact
 from tinyset.files import cache_dir
@@ -13,8 +12,8 @@ from tinyset.machine import pick_device
 from tinyset.networks import build, identity, redraw
 from tinyset.progress import Progress
 from tinyset.protocols import protocol as named_protocol
-from tinyset.training import on_kernels
 from tinyset.training import train as train_network
+from tinyset.training import worth_compiling
 from tinyset.version import __version__
 
 
@@ -35,9 +34,8 @@ def train(
     channels, height, width = condensed.image_shape
     made = build(network, channels=channels, image_size=(height, width), classes=len(condensed.class_names))
     redraw(made, network, seed, channels=channels, image_size=(height, width), classes=len(condensed.class_names))
-    count = len(images.images)
     on = pick_device(device) if isinstance(device, str) else device
-    fast = on_kernels(made, on) or recipe.total_steps(count) * recipe.batch_size(count) >= COMPILE_FROM_IMAGES
+    fast = worth_compiling(made, recipe, len(images.images), on) if compile is None else compile
     key = record_key({"set": images.key, "network": identity(network), "protocol": recipe.model_dump(), "seed": seed})
     checkpoint = cache_dir() / "train" / f"{key}.safetensors"
     stats = train_network(
@@ -49,7 +47,7 @@ def train(
         mirror=images.mirror,
         seed=seed,
         device=on,
-        compile=fast if compile is None else compile,
+        compile=fast,
         progress=progress,
         task=f"train {network}",
         stop=stop,

@@ -25,10 +25,9 @@ from tinyset.interrupts import Stop
 from tinyset.networks import build, identity, redraw
 from tinyset.progress import Progress, Silent
 from tinyset.protocols import Protocol
-from tinyset.training import CHECKPOINT_EVERY_S, TrainedStats, on_kernels, predict, train
+from tinyset.training import CHECKPOINT_EVERY_S, TrainedStats, predict, train, worth_compiling
 
 ALGORITHM = 1  # raised when a change of ours changes the numbers: old results are then no longer reused
-COMPILE_FROM_IMAGES = 50_000  # a training that sees fewer images is over before a compilation has paid
 
 
 @dataclass(frozen=True)
@@ -108,10 +107,7 @@ class Evaluator:
     def compiles(self, network: str, of: TrainingSet, protocol: Protocol) -> bool:
         if self.compile is not None:
             return self.compile
-        if on_kernels(self.network(network, of), self.device):
-            return True
-        count = len(of.images)
-        return protocol.total_steps(count) * protocol.batch_size(count) >= COMPILE_FROM_IMAGES
+        return worth_compiling(self.network(network, of), protocol, len(of.images), self.device)
 
     def _known(self, keys: dict[str, Measurement]) -> dict[str, Record]:
         return {key: record for key in keys if (record := self.results.find(key)) is not None}
