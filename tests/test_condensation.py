@@ -1,5 +1,6 @@
 """The loop: repeatable, resumable to the byte, honest about a loss that runs away; any parameterization, any objective."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.conftest import toy_images
 from tinyset.condensation import run
 from tinyset.data.imageset import Splits
 from tinyset.errors import RunError, UserError
+from tinyset.files import load_tree
 from tinyset.interrupts import Interrupted, Stop
 from tinyset.methods import METHODS, resolve
 
@@ -70,6 +72,7 @@ CASES = [
     {"parameterization": "codes", "method": "kip", "rates": {"codes": 0.1, "decoders": 0.01, "labels": 0.01}},
     {"method": "cafe"},
     {"method": "mtt"},
+    {"method": "kfr"},  # stopped just where its second phase begins
 ]
 
 
@@ -93,8 +96,25 @@ def test_a_stopped_run_resumes_to_the_same_bytes(case: dict[str, Any], toy: Spli
 
 
 SMALL: dict[str, dict[str, Any]] = {
+    "kfr": {"options": {"matching_steps": 3, "pool": 2, "pool_age": 4, "real_batch": 9}},
     "mtt": {"options": {"experts": 1, "expert_epochs": 3, "student_steps": 2, "last_start": 1}},
 }
+
+
+def test_a_phase_has_its_own_rates_and_optimizer(toy: Splits, tmp_path: Path) -> None:
+    """The first steps of kfr are those of kfs, and what follows does not know the optimizer they had."""
+    matched = dict(method="kfr", options={"matching_steps": 3, "matching_rate": 5.0, "real_batch": 9})
+    half = {"codes": 0.02, "decoders": 0.002}
+    run(settings(**matched, rates=half), toy, out=tmp_path / "both")
+    run(settings(method="kfs", steps=3, rates={k: 5 * v for k, v in half.items()}), toy, out=tmp_path / "kfs")
+    both, kfs = ((tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("both", "kfs"))
+
+    def losses(lines: list[str]) -> list[float]:
+        return [json.loads(line)["loss"] for line in lines]
+
+    assert losses(both)[:3] == losses(kfs) and losses(both)[3] < 0.5  # a regression's
+    tree = load_tree(next((tmp_path / "both").glob("checkpoint-*")))
+    assert {state["step"].item() for state in tree["optimizer"]["state"].values()} == {3}
 
 
 @pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.objective is None])

@@ -73,6 +73,11 @@ def augment_batch(
     return siamese.apply(images, siamese.draw(generator, len(images)))
 
 
+def mirrored(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Each image left-right mirrored or not, by a coin of its own."""
+    return _flip(images, torch.rand(len(images), generator=generator).to(images.device, images.dtype))
+
+
 def cutmix(
     images: torch.Tensor, targets_BC: torch.Tensor, generator: torch.Generator, probability: float = 0.5
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -203,7 +203,7 @@ class Loop:
 
     def _one_step(self, objective: Objective) -> None:
         began = time.monotonic()
-        self._set_rates()
+        self._set_rates(objective)
         self.optimizer.zero_grad()
         losses = objective.step(self.synthetic, self.step)
         self._judge(losses.total, losses.per_class)
@@ -238,10 +238,13 @@ class Loop:
             return torch.optim.Adam(groups)
         return torch.optim.SGD(groups, momentum=self.config.momentum)
 
-    def _set_rates(self) -> None:
-        """Constant, and linear to zero over the last `decay` share of the steps."""
-        left = (self.config.steps - self.step) / self.config.steps
-        factor = min(1.0, left / self.config.decay) if self.config.decay > 0 else 1.0
+    def _set_rates(self, objective: Objective) -> None:
+        """Constant, and linear to zero over the last `decay` share of a phase; a new phase forgets the optimizer's state."""
+        phase, decay = objective.phase(self.step, self.config.steps), self.config.decay
+        if self.step == phase.first:
+            self.optimizer.state.clear()
+        left = (phase.last - self.step) / (phase.last - phase.first)
+        factor = phase.factor * (min(1.0, left / decay) if decay > 0 else 1.0)
         for group in self.optimizer.param_groups:
             group["lr"] = group["rate"] * factor
 

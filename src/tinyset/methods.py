@@ -61,6 +61,9 @@ METHODS: dict[str, Method] = {
     "kip":  Method("pixels", "kernel", "real", {"optimizer": "adam", "steps": 1000, "rates": {"images": 0.008, "labels": 0.04}},
                    {**FAST, "compile": "auto", "rates": {"images": 0.01}, "networks": 20, "real_per_class": 300, "options": {"real": "moments"}}),
     "kfs":  Method("codes", "distribution", "real", {"optimizer": "adam", "rates": {"codes": 0.1, "decoders": 0.01}}),
+    # no paper's: the codes of KFS, asked to teach the networks of FRePo
+    "kfr":  Method("codes", "regression", "real",
+                   {**NARROW, "optimizer": "adam", "steps": 4000, "rates": {"codes": 0.02, "decoders": 0.002}, "decay": 0.5}),
 }  # fmt: skip
 
 

@@ -120,9 +120,9 @@ def forecast(config: CondenseConfig, real: ImageSet, sizes: Sizes) -> Forecast:
     counts, numbers = synthetic_counts(config, sizes), _stored_numbers(sizes, real)
     compiled = worth_compiling(config, real, counts)
     runs_on, kept, features = "torch", 0, 0
-    if config.objective == "distribution":
+    if config.objective in ("distribution", "regression"):
         runs_on, kept, features = _engine(config, real, compiled)
-    held = max(counts) if config.batch == "full" else min(config.batch, max(counts))  # images of a class and step
+    held = _held(config, counts)
     passes = 1 if held * kept <= config.memory_limit_bytes else 2
     chunk = even_chunk(held, real.image_shape, config.chunk)
     uses_bank = config.objective == "distribution" and config.options.get("real", "bank") == "bank"
@@ -233,7 +233,16 @@ def _engine(config: CondenseConfig, real: ImageSet, compiled: bool) -> tuple[str
     return embed.runs_on, embed.activation_bytes(real.image_shape), features
 
 
+def _held(config: CondenseConfig, counts: tuple[int, ...]) -> int:
+    """Images whose activations one pass keeps at once: those of a class and step, or of all classes for a regression."""
+    if config.objective == "regression":
+        return _per_step(config, counts)
+    return max(counts) if config.batch == "full" else min(config.batch, max(counts))
+
+
 def _per_step(config: CondenseConfig, counts: tuple[int, ...]) -> int:
+    if config.objective == "regression":
+        return min(config.options.get("synthetic_batch") or sum(counts), sum(counts))
     return sum(n if config.batch == "full" else min(config.batch, n) for n in counts)
 
 

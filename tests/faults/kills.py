@@ -22,6 +22,7 @@ METHODS = {
         *("--option", "student_steps=2", "--option", "last_start=1"),
     ],
     "kernel": ["--method", "kip"],
+    "regression": ["--method", "kfr", "--option", "pool=2", "--option", "pool_age=4"],
     "moments": ["--method", "kip", "--option", "real=moments", "--option", "learn_labels=true"],
     "batches": ["--method", "dm"],
 }

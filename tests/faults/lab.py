@@ -30,7 +30,7 @@ TINY = [
 ]
 PRELOAD = (  # so that no fork has to
     *("condensation", "evaluation", "bank", "data.load", "report.tables"),
-    *(f"objectives.{name}" for name in ("distribution", "gradient", "features", "trajectory", "kernel")),
+    *(f"objectives.{name}" for name in ("distribution", "gradient", "features", "trajectory", "kernel", "regression")),
     *(f"parameterizations.{name}" for name in ("pixels", "tiles", "codes")),
     *(f"cli.{name}" for name in ("condense", "evaluate", "bank", "inspect", "console")),
 )

@@ -43,10 +43,15 @@ def make(real: ImageSet) -> Callable[..., Any]:
     """`make("gradient", synthetic, outer=2)`: a prepared objective."""
 
     def made(
-        name: str, synthetic: Parameterization, network: str = NETWORK, seed: int = 5, **options: Any
+        name: str,
+        synthetic: Parameterization,
+        network: str = NETWORK,
+        seed: int = 5,
+        mirror: bool = True,
+        **options: Any,
     ) -> Objective:
         kind = objective_class(name)
-        context = Context(real=real, network=network, seed=seed, device=torch.device("cpu"))
+        context = Context(real=real, network=network, seed=seed, device=torch.device("cpu"), mirror=mirror)
         objective = kind(context, kind.Options.parse(options, "options"))
         objective.prepare(synthetic)
         return objective

@@ -21,6 +21,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "features": {"real_batch": 6, "inner_limit": 1},
     "trajectory": {"experts": 1, "last_start": 0, "expert_epochs": 1, "student_steps": 2, "expert_batch": 12},
     "kernel": {"real_batch": 12},
+    "regression": {"real_batch": 12, "pool": 2},
 }
 
 

@@ -29,7 +29,7 @@ class Args(Common, DataFlags):
     budget_bytes: str | None = None
     """The same budget as a hard limit on the size of the file: 100kB."""
     method: str | None = None
-    """random, herding, kmeans, dc, dsa, dm, cafe, mtt, idc, kip or kfs (default)."""
+    """random, herding, kmeans, dc, dsa, dm, cafe, mtt, idc, kip, kfr or kfs (default)."""
     parameterization: Literal["pixels", "tiles", "codes"] | None = None
     """How synthetic images are stored (default: the method's)."""
     objective: str | None = None

@@ -14,6 +14,7 @@ OBJECTIVES: dict[str, str] = {
     "features": "tinyset.objectives.features:FeatureAlignment",
     "trajectory": "tinyset.objectives.trajectory:TrajectoryMatching",
     "kernel": "tinyset.objectives.kernel:KernelRegression",
+    "regression": "tinyset.objectives.regression:Regression",
 }
 
 

@@ -40,6 +40,15 @@ class Losses:
     per_class: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True)
+class Phase:
+    """Steps `first` to `last` - 1 of a run, with an optimizer of their own: its rates are times `factor`, its decay ends here."""
+
+    first: int
+    last: int
+    factor: float = 1.0
+
+
 class Objective(ABC):
     """`prepare` once, then `step` many times; all randomness is `rng.generator(seed, purpose, step)`.
 
@@ -65,6 +74,10 @@ class Objective(ABC):
 
         Of parameters with rows of each class, only the rows of `division.classes` are asked for.
         """
+
+    def phase(self, step: int, steps: int) -> Phase:
+        """The part of a run of `steps` steps that `step` belongs to."""
+        return Phase(0, steps)
 
     def parameters(self) -> dict[str, list[torch.nn.Parameter]]:
         """Learnables of the objective itself by rate name, for example a student's learning rate."""

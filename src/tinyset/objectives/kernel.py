@@ -119,25 +119,44 @@ class KernelRegression(Objective):
         return lambda images: scaled(self.network.features(augment(images)))  # type: ignore[operator]
 
     def _learn(self, synthetic: Parameterization, step: int, phi: Feature, loss_of: Loss) -> Losses:
-        """The loss, and its gradient added to the parameters of `synthetic`: back to phi(s) and y_s, then to images."""
         images, targets = self.inputs.synthetic_mixed(synthetic, self.options.synthetic_batch, "support", step)
-        leaf = images.detach().requires_grad_()
-        parts = leaf.split(CHUNK)
-        with torch.set_grad_enabled(len(parts) == 1):
-            rows = [phi(part) for part in parts]
-        phi_s = torch.cat(rows).detach().double().requires_grad_()
-        y_s = targets.detach().double().requires_grad_()
-        loss = loss_of(phi_s, centred(y_s))
-        toward_phi, toward_y = torch.autograd.grad(loss, [phi_s, y_s])
-        toward_images = torch.zeros_like(leaf)
-        for part, row, direction in zip(parts, rows, toward_phi.split(CHUNK), strict=True):
-            row = row if row.requires_grad else phi(part)
-            toward_images += torch.autograd.grad(row, leaf, direction.to(row.dtype))[0]
-        surrogate = (images * toward_images).sum()
-        if targets.requires_grad:
-            surrogate = surrogate + (targets * toward_y.to(targets.dtype)).sum()
-        add_gradient(surrogate, learnables(synthetic))
-        return Losses(loss.item())
+        one_pass = len(images) <= CHUNK
+        loss = learn_through(
+            phi, images, targets, lambda s, y: loss_of(s, centred(y)), synthetic, chunk=CHUNK, one_pass=one_pass
+        )
+        return Losses(loss)
+
+
+def learn_through(
+    phi: Feature,
+    images: torch.Tensor,
+    targets: torch.Tensor,
+    loss_of: Loss,
+    synthetic: Parameterization,
+    *,
+    chunk: int,
+    one_pass: bool,
+) -> float:
+    """The loss, and its gradient added to the parameters of `synthetic`: back to phi(s) and y_s, then to images.
+
+    One pass keeps the graphs of all chunks; two compute each chunk again.
+    """
+    parts = [part.detach().requires_grad_() for part in images.split(chunk)]
+    with torch.set_grad_enabled(one_pass):
+        rows = [phi(part) for part in parts]
+    phi_s = torch.cat(rows).detach().double().requires_grad_()
+    y_s = targets.detach().double().requires_grad_()
+    loss = loss_of(phi_s, y_s)
+    toward_phi, toward_y = torch.autograd.grad(loss, [phi_s, y_s])
+    toward_images = []
+    for part, row, direction in zip(parts, rows, toward_phi.split(chunk), strict=True):
+        row = row if row.requires_grad else phi(part)
+        toward_images.append(torch.autograd.grad(row, part, direction.to(row.dtype))[0])
+    surrogate = (images * torch.cat(toward_images)).sum()
+    if targets.requires_grad:
+        surrogate = surrogate + (targets * toward_y.to(targets.dtype)).sum()
+    add_gradient(surrogate, learnables(synthetic))
+    return loss.item()
 
 
 def batch_loss(
