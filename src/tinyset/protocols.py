@@ -1,6 +1,7 @@
 """Evaluation protocols: how a network is trained before its accuracy counts. Each is a small recipe with a name."""
 
 import re
+from typing import Any
 
 from pydantic import Field
 
@@ -45,32 +46,37 @@ class Protocol(Settings):
         return float(self.rate * self.factor**passed)
 
 
+CUTMIX = 0.5  # of the batches, as in IDC
 _KFS = Protocol(name="kfs", epochs=200)
 _NAMED = {
     protocol.name: protocol
     for protocol in (
         _KFS,
         _KFS.model_copy(update={"name": "kfs-aug", "augmentation": "flip-shift"}),
+        _KFS.model_copy(update={"name": "kfs-cutmix", "augmentation": "flip-shift", "cutmix": CUTMIX}),
         Protocol(name="dc", epochs=300, drops=(0.5,), factor=0.1),
         Protocol(name="dsa", epochs=1000, drops=(0.5,), factor=0.1, augmentation="dsa"),
-        Protocol(name="idc", epochs=1000, batch=64, augmentation="dsa-nocutout", cutmix=0.5),
+        Protocol(name="idc", epochs=1000, batch=64, augmentation="dsa-nocutout", cutmix=CUTMIX),
     )
 }
 
 
 def protocol(name: str) -> Protocol:
-    """`kfs`, `kfs-aug`, `dc`, `dsa`, `idc`, `steps:N` (the schedule of kfs-aug in N steps) or `steps:N:none`."""
+    """`kfs`, `kfs-aug`, `kfs-cutmix`, `dc`, `dsa`, `idc`, or N steps with the schedule of `kfs`: `steps:N` (and the augmentation of
+    kfs-aug), `steps:N:cutmix` (of kfs-cutmix), `steps:N:none`."""
     if name in _NAMED:
         return _NAMED[name]
-    if match := re.fullmatch(r"steps:([1-9]\d*)(?::(none|flip-shift|dsa|dsa-nocutout))?", name):
-        values = {"steps": int(match[1]), "augmentation": match[2] or "flip-shift"}
+    if match := re.fullmatch(r"steps:([1-9]\d*)(?::(none|flip-shift|dsa|dsa-nocutout|cutmix))?", name):
+        values: dict[str, Any] = {"steps": int(match[1]), "augmentation": match[2] or "flip-shift"}
+        if match[2] == "cutmix":
+            values |= {"augmentation": "flip-shift", "cutmix": CUTMIX}
         values["name"] = name.removesuffix(":flip-shift")
         return Protocol.parse(values, f"protocol {name}")
     raise UserError(
-        f"Unknown protocol {name!r}: choose {', '.join(_NAMED)}, steps:N (N training steps) or steps:N:none"
+        f"Unknown protocol {name!r}: choose {', '.join(_NAMED)}, steps:N (N training steps), steps:N:cutmix or steps:N:none"
         " (without augmentation)."
     )
 
 
 def list_protocols() -> list[str]:
-    return [*_NAMED, "steps:N", "steps:N:none"]
+    return [*_NAMED, "steps:N", "steps:N:cutmix", "steps:N:none"]

@@ -64,6 +64,8 @@ def test_named_protocols() -> None:
     assert (idc.epochs, idc.batch, idc.augmentation, idc.cutmix) == (1000, 64, "dsa-nocutout", 0.5)
     assert protocol("steps:300").total_steps(1040) == 300 and protocol("steps:300").augmentation == "flip-shift"
     assert protocol("steps:300:none").augmentation == "none"
+    for mixed in (protocol("kfs-cutmix"), protocol("steps:1000:cutmix")):  # 1,040 images: 200 epochs are 1,000 steps
+        assert (mixed.augmentation, mixed.cutmix, mixed.total_steps(1040)) == ("flip-shift", 0.5, 1000)
     assert "kfs" in list_protocols()
 
 

@@ -84,4 +84,4 @@ def test_resume_is_exact(make: Callable[..., Any], real: ImageSet) -> None:
     def start() -> Pixels:
         return Pixels.create(real, (2, 2, 2), "real", rng.generator(3, "start")).double()
 
-    check_resume(make, "regression", start, pool=2, pool_age=2, real_batch=9, synthetic_batch=4)
+    check_resume(make, "regression", start, pool=2, pool_age=2, real_batch=9, synthetic_batch=4, pool_cutmix=0.5)

@@ -25,7 +25,7 @@ class Args(Common, DataFlags):
     network: str = "convnet3"
     """Networks, separated by commas: convnet3, resnet18, vgg11, convnet3:width=64, package.module:factory, ..."""
     protocol: str | None = None
-    """Protocols, separated by commas: kfs, kfs-aug, dc, dsa, idc, steps:N (default: the set's own)."""
+    """Protocols, separated by commas: kfs, kfs-aug, kfs-cutmix, dc, dsa, idc, steps:N (default: the set's own)."""
     repeats: int = 1
     """Trainings of each cell, from the seeds seed, seed+1, ..."""
     baselines: str | None = None

@@ -28,7 +28,7 @@ from typing import Any, Literal
 import torch
 from pydantic import Field
 
-from tinyset.augment import augment_batch, mirrored
+from tinyset.augment import augment_batch, cutmix, mirrored
 from tinyset.config import Settings
 from tinyset.engine import Embedder, even_chunk
 from tinyset.objectives.base import Losses, Objective, Phase
@@ -48,6 +48,7 @@ class RegressionOptions(Settings):
     pool_steps: int = Field(2, ge=0)  # between two looks through a network
     pool_batch: int = Field(256, ge=1)
     pool_rate: float = Field(0.01, gt=0)
+    pool_cutmix: float = Field(0.0, ge=0, le=1)  # share of the batches a network learns from that are mixed
     matching_steps: int = Field(0, ge=0)
     matching_rate: float = Field(5.0, gt=0)
     networks: int = Field(60, ge=1)  # these three of the matching
@@ -135,7 +136,8 @@ class Regression(Objective):
             draw = self.inputs.draw("pool batch", step, i)
             index = torch.randperm(len(images), generator=draw)[: options.pool_batch]
             batch = augment_batch(images[index], "flip-shift", draw, self.context.mirror)
-            self.learner.update(batch, targets[index])
+            batch, wanted = cutmix(batch, targets[index], draw, options.pool_cutmix)
+            self.learner.update(batch, wanted)
         self.pool[k] = {**own, "age": own["age"] + options.pool_steps, "network": self.learner.state()}
         self.embed.network.load_state_dict(self.learner.network.state_dict())
 
