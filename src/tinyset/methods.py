@@ -63,7 +63,8 @@ METHODS: dict[str, Method] = {
     "kfs":  Method("codes", "distribution", "real", {"optimizer": "adam", "rates": {"codes": 0.1, "decoders": 0.01}}),
     # no paper's: the codes of KFS, asked to teach the networks of FRePo
     "kfr":  Method("codes", "regression", "real",
-                   {**NARROW, "optimizer": "adam", "steps": 4000, "rates": {"codes": 0.02, "decoders": 0.002}, "decay": 0.5}),
+                   {**NARROW, "optimizer": "adam", "rates": {"codes": 0.02, "decoders": 0.002}, "decay": 0.5, "steps": 1200,
+                    "networks": 60, "real_per_class": 500, "pretrain_steps": 1000, "options": {"matching_steps": 400}}, protocol="kfs-cutmix"),
 }  # fmt: skip
 
 
