@@ -194,6 +194,8 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Batches (normalised images, labels); with `train` shuffled and augmented as the artifact's protocol says.
 
+        Labels are rows of C shares where they were learned, or where the protocol mixes images.
+
         The batches of evaluation itself, so that a plain torch loop reaches the recorded accuracy.
         """
         images, labels = self.decode()
