@@ -38,35 +38,15 @@ from tinyset.artifact import (
     verify,
 )
 from tinyset.budget import overhead_percent
+from tinyset.card import card, preview
 from tinyset.data.limits import fits_memory
 from tinyset.errors import RunError, UserError
 from tinyset.files import META, building_folder, replace_folder, write_atomic, write_json
 from tinyset.parameterizations.base import Parameterization
-from tinyset.pictures import grid, short
 from tinyset.protocols import protocol as named_protocol
 from tinyset.storage import PRECISIONS, pack, unpack
 from tinyset.training import Batches
 from tinyset.version import __version__
-
-CARD_TEXT = """# {title} condensed set
-
-{size}.
-
-```python
-import tinyset
-ds = tinyset.load("PATH")                     # a torch Dataset: ds[i] -> (float32 C x H x W in [0, 1], label)
-for images, labels in ds.loader(epochs=200):  # normalised and augmented as recorded
-    ...
-```
-
-- {how}
-- pixels in [0, 1]; {stats}
-- evaluation protocol: {protocol}
-- stored numbers per class: {numbers}
-- source fingerprint: {fingerprint}
-- written by tinyset {library}
-"""
-
 
 SHIPPED = Path(str(resources.files("tinyset"))) / "shipped"
 DECODED_AT_ONCE = 1 << 26  # numbers
@@ -261,7 +241,7 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
             write_atomic(building / TENSORS, self._serialized)
             write_json(building / CONFIG, values | {"checksum": seal(values, self.fingerprint)})
             privacy = PrivacyReport.read(target, self.fingerprint)
-            write_atomic(building / CARD, self._card(privacy))
+            write_atomic(building / CARD, card(self.config, self.ledger(), len(self), privacy))
             self.preview().save(building / PREVIEW)
             if privacy is not None:
                 shutil.copyfile(target / PRIVACY, building / PRIVACY)
@@ -280,7 +260,7 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
         if self.path is None or report.set != self.fingerprint:
             raise UserError("A privacy report is kept with the saved set it was measured on.")
         write_json(self.path / PRIVACY, report.model_dump(mode="json"))
-        write_atomic(self.path / CARD, self._card(report))
+        write_atomic(self.path / CARD, card(self.config, self.ledger(), len(self), report))
 
     def push_to_hub(self, name: str, *, private: bool = False) -> str:
         """Share a saved set as `hub:user/name`; says where it is."""
@@ -290,31 +270,7 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
 
     def preview(self) -> Any:
         """Up to ten images of up to twenty classes."""
-        rows = []
-        for c, name in enumerate(self.class_names[:20]):
-            count = self.parameterization.counts[c]
-            index = torch.linspace(0, count - 1, min(10, count)).round().long()
-            with torch.no_grad():
-                rows.append((short(name), list(self.parameterization.decode(c, index))))
-        return grid(rows)
-
-    def _card(self, privacy: PrivacyReport | None = None) -> str:
-        ledger, config = self.ledger(), self.config
-        smaller = ""
-        if config.source_bytes:
-            smaller = f", {ledger['compression']:,.0f}x smaller than the {config.source_images:,} images it stands for"
-        overhead = f"{ledger['overhead_percent']:+.2f} % of the budget"
-        made = f"method {config.method}, {config.steps} steps, seed {config.seed}, recipe {config.recipe}"
-        return CARD_TEXT.format(
-            title=config.source or "A",
-            size=f"{len(self):,} synthetic images of {ledger['classes']} classes in {ledger['bytes']:,} bytes{smaller}",
-            how="; then ".join([made, *config.history]),
-            stats=f"mean {config.mean}, std {config.std}; mirror images: {'yes' if config.mirror else 'no'}",
-            protocol=config.protocol,
-            numbers=f"{ledger['params_per_class']} ({overhead}), {config.precision}",
-            fingerprint=config.source_fingerprint or "none",
-            library=config.library,
-        ) + ("" if privacy is None else privacy.section())
+        return preview(self.parameterization, self.class_names)
 
 
 def serialize(made: Parameterization, precision: str) -> bytes:
