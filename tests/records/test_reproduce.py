@@ -69,10 +69,10 @@ def test_a_run_that_its_time_limit_ended_is_made_again_by_its_steps(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """4 of 6 steps, whose rates decay towards the sixth."""
-    from tinyset import condensation
+    from tinyset.loop import Loop
 
-    whole = condensation.Loop.run
-    monkeypatch.setattr(condensation.Loop, "run", lambda self, until: whole(self, 4))
+    whole = Loop.run
+    monkeypatch.setattr(Loop, "run", lambda self, until: whole(self, 4))
     data, run = str(place / "data.npz"), str(tmp_path / "run")
     assert main(["condense", data, "--out", run, *SMALL]) == 0
     monkeypatch.undo()

@@ -15,13 +15,13 @@ from typing import Any, Literal
 
 import torch
 
-from tinyset.condensation import Loop
 from tinyset.condensed import CondensedSet
 from tinyset.config import CondenseConfig
 from tinyset.data.imageset import ImageSet, Splits
 from tinyset.downstream.parts import Parts, changed, class_index, per_unit, unit_counts
 from tinyset.errors import UserError
 from tinyset.interrupts import Stop
+from tinyset.loop import Loop
 from tinyset.machine import keep_memory, pick_device, set_threads
 from tinyset.methods import resolve
 from tinyset.parameterizations.autoencoder import padded
