@@ -17,9 +17,10 @@ from tinyset.parameterizations.pixels import Pixels
 LOOK_ONLY = {"pool": 1, "pool_steps": 0, "real_batch": 36}
 
 
-def test_ridge_loss_equals_scikit_learn() -> None:
-    draw = rng.generator(0, "ridge")
-    phi_t, phi_s, y_t, y_s = (torch.rand(*s, generator=draw).double() for s in ((20, 6), (9, 6), (20, 3), (9, 3)))
+@pytest.mark.parametrize("features", [6, 12])  # fewer and more than the 9 synthetic images
+def test_ridge_loss_equals_scikit_learn(features: int) -> None:
+    draw, f = rng.generator(0, "ridge"), features
+    phi_t, phi_s, y_t, y_s = (torch.rand(*s, generator=draw).double() for s in ((20, f), (9, f), (20, 3), (9, 3)))
     rho = 0.7 * phi_s.square().sum(0).mean().item()
     one = np.ones((20, 1))
     theirs = Ridge(alpha=rho, fit_intercept=False).fit(np.hstack([phi_s, one[:9]]), y_s)

@@ -153,10 +153,20 @@ def ridge_loss(
 ) -> torch.Tensor:
     """1/(2T) | y_t - [phi_t 1] W |^2"""
     s, t = _with_one(phi_s), _with_one(phi_t)
-    second = s.T @ s
-    rho = regularisation * second.diagonal()[:-1].mean()
-    weights = torch.linalg.solve(second + rho * torch.eye(len(second), dtype=s.dtype, device=s.device), s.T @ y_s)
-    return 0.5 * (y_t - t @ weights).square().sum() / len(y_t)
+    rho = regularisation * s[:, :-1].square().sum(0).mean()
+    return 0.5 * (y_t - t @ ridge_weights(s, y_s, rho)).square().sum() / len(y_t)
+
+
+def ridge_weights(s: torch.Tensor, y: torch.Tensor, rho: torch.Tensor) -> torch.Tensor:
+    """W = (s's + rho 1)^-1 s'y = s'(s s' + rho 1)^-1 y, whichever system is smaller."""
+    images, features = s.shape
+    if images < features:
+        return s.T @ torch.linalg.solve(_plus(s @ s.T, rho), y)
+    return torch.linalg.solve(_plus(s.T @ s, rho), s.T @ y)
+
+
+def _plus(square: torch.Tensor, rho: torch.Tensor) -> torch.Tensor:
+    return square + rho * torch.eye(len(square), dtype=square.dtype, device=square.device)
 
 
 def _with_one(phi: torch.Tensor) -> torch.Tensor:
