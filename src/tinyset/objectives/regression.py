@@ -153,16 +153,18 @@ def ridge_loss(
 ) -> torch.Tensor:
     """1/(2T) | y_t - [phi_t 1] W |^2"""
     s, t = _with_one(phi_s), _with_one(phi_t)
-    rho = regularisation * s[:, :-1].square().sum(0).mean()
-    return 0.5 * (y_t - t @ ridge_weights(s, y_s, rho)).square().sum() / len(y_t)
+    return 0.5 * (y_t - t @ ridge_weights(s, y_s, regularisation)).square().sum() / len(y_t)
 
 
-def ridge_weights(s: torch.Tensor, y: torch.Tensor, rho: torch.Tensor) -> torch.Tensor:
+def ridge_weights(s: torch.Tensor, y: torch.Tensor, regularisation: float) -> torch.Tensor:
     """W = (s's + rho 1)^-1 s'y = s'(s s' + rho 1)^-1 y, whichever system is smaller."""
     images, features = s.shape
     if images < features:
+        rho = regularisation * s[:, :-1].square().sum(0).mean()
         return s.T @ torch.linalg.solve(_plus(s @ s.T, rho), y)
-    return torch.linalg.solve(_plus(s.T @ s, rho), s.T @ y)
+    second = s.T @ s
+    rho = regularisation * second.diagonal()[:-1].mean()
+    return torch.linalg.solve(_plus(second, rho), s.T @ y)
 
 
 def _plus(square: torch.Tensor, rho: torch.Tensor) -> torch.Tensor:
