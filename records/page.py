@@ -17,8 +17,9 @@ test split. The storage is that of n full-size images per class by the papers' c
 folder in `records/results/` with its settings, log, machine and hash; `tinyset reproduce records/results/NAME` makes it again by
 its recorded steps.
 
-`kfr` is beyond the paper (docs/methods/kfr.md); plain KFS has rows of its own. Networks are trained for the paper's 200 epochs unless a
-row says otherwise; `kfs-aug` adds flips (not for digits) and shifts, `kfs-cutmix` also CutMix in every second batch (docs/evaluation.md).
+`kfr` is beyond the paper (docs/methods/kfr.md); plain KFS has rows of its own. Networks are trained for the paper's 200 epochs
+unless a row says otherwise; `kfs-aug` adds flips (not for digits) and shifts, `kfs-cutmix` also CutMix in every second batch
+(docs/evaluation.md).
 """
 BUDGET = """## Accuracy along a training
 The batch is min(N, 256); the rate drops at 2/3 and 5/6 of the last step.
