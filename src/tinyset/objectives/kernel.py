@@ -181,8 +181,12 @@ def moments_loss(moment: Moment, phi_s: torch.Tensor, y_s: torch.Tensor, regular
 def dual_weights(phi_s: torch.Tensor, y_s: torch.Tensor, regularisation: float) -> torch.Tensor:
     """(K_ss + reg tr(K_ss)/n 1)^-1 y_s"""
     k_ss = phi_s @ phi_s.T
-    ridge = regularisation * k_ss.diagonal().mean()
-    return torch.linalg.solve(k_ss + ridge * torch.eye(len(k_ss), dtype=k_ss.dtype, device=k_ss.device), y_s)
+    return torch.linalg.solve(plus_diagonal(k_ss, regularisation * k_ss.diagonal().mean()), y_s)
+
+
+def plus_diagonal(square: torch.Tensor, ridge: torch.Tensor) -> torch.Tensor:
+    """square + ridge 1"""
+    return square + ridge * torch.eye(len(square), dtype=square.dtype, device=square.device)
 
 
 def centred(targets: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,8 @@ with `matching_rate` times the rates: the codes come from real images that happe
 over their classes faster than the regression would.
 
 The regression wants to generalise, not to interpolate: with rho of the size of the features' own energy it predicts as well
-as the network it looks through, with KIP's 1e-6 far worse, and learning to please it would teach the wrong thing.
+as the network it looks through, with a thousandth of it worse than nothing (`records/validation`), and learning to please
+that would teach the wrong thing.
 """
 
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ from tinyset.engine import Embedder, even_chunk
 from tinyset.objectives.base import Losses, Objective, Phase
 from tinyset.objectives.distribution import DistributionMatching, DistributionOptions
 from tinyset.objectives.inputs import Inputs, make_network
-from tinyset.objectives.kernel import centred, learn_through, scaled
+from tinyset.objectives.kernel import centred, learn_through, plus_diagonal, scaled
 from tinyset.objectives.learner import Learner, compiled_loss
 from tinyset.parameterizations.base import Parameterization
 
@@ -93,9 +94,9 @@ class Regression(Objective):
         """The k-th place of the pool with its `life`-th network. First lives end one after the other: ages stay mixed."""
         self.learner.reset(self.inputs.draw("pool network", k, life))
         last = self.options.pool_age
-        return {"life": life, "age": 0, "last": last if life else -(-last * (k + 1) // self.options.pool)} | {
-            "network": self.learner.state()
-        }
+        if life == 0:
+            last = -(-last * (k + 1) // self.options.pool)
+        return {"life": life, "age": 0, "last": last, "network": self.learner.state()}
 
     def step(self, synthetic: Parameterization, step: int) -> Losses:
         inputs, options = self.inputs, self.options
@@ -161,14 +162,10 @@ def ridge_weights(s: torch.Tensor, y: torch.Tensor, regularisation: float) -> to
     images, features = s.shape
     if images < features:
         rho = regularisation * s[:, :-1].square().sum(0).mean()
-        return s.T @ torch.linalg.solve(_plus(s @ s.T, rho), y)
+        return s.T @ torch.linalg.solve(plus_diagonal(s @ s.T, rho), y)
     second = s.T @ s
     rho = regularisation * second.diagonal()[:-1].mean()
-    return torch.linalg.solve(_plus(second, rho), s.T @ y)
-
-
-def _plus(square: torch.Tensor, rho: torch.Tensor) -> torch.Tensor:
-    return square + rho * torch.eye(len(square), dtype=square.dtype, device=square.device)
+    return torch.linalg.solve(plus_diagonal(second, rho), s.T @ y)
 
 
 def _with_one(phi: torch.Tensor) -> torch.Tensor:
