@@ -128,9 +128,11 @@ def table2(book: Book) -> str:
             lines.append([_title(name), method, *map(str, values)])
         if None in found:
             notes.append(f"- {_title(name)}: {ours[0].why}.")
-    headings = ["set", "method", *(NETWORKS.get(network, network) for network in networks)]
+    headings = ["set", "method", *(NETWORKS.get(network.partition(":")[0], network) for network in networks)]
     return (
-        "## Table 2: other architectures\nCondensed with ConvNet-3, evaluated with others.\n\n"
+        "## Table 2: other architectures\nCondensed with ConvNet-3, evaluated with others; ours with "
+        + ", ".join(f"`{network}`" for network in networks)
+        + ", the forms for small images that IDC's numbers are of.\n\n"
         + pipe_table(headings, lines)
         + ("\nNot run:\n\n" + "\n".join(notes) + "\n" if notes else "")
     )

@@ -16,8 +16,9 @@ from tinyset.config import CondenseConfig
 from tinyset.data.imageset import ImageSet, Splits
 from tinyset.errors import UserError
 from tinyset.methods import resolve
-from tinyset.plan import Rates, available_memory_bytes, forecast, refuse_what_does_not_fit, with_times
+from tinyset.plan import available_memory_bytes, forecast, refuse_what_does_not_fit
 from tinyset.starts import plan
+from tinyset.times import Rates, with_times
 
 
 def images(classes: int, per_class: int = 1, side: int = 32) -> ImageSet:
@@ -82,6 +83,22 @@ def test_times_follow_the_rates() -> None:
     assert twice.passes == 2
     timed = with_times(twice, config, real, Rates(forward=1000, step=500)).seconds
     assert timed is not None and timed["steps"] == pytest.approx(100 * 1040 * (1 / 500 + 1 / 1000))
+
+
+def test_the_phases_of_kfr_are_foreseen() -> None:
+    real, rates = images(10, 50), Rates(forward=1000, step=500)
+    options = {"matching_steps": 30, "real_batch": 200, "pool_steps": 3, "pool_batch": 100}
+    flags: dict[str, Any] = {"method": "kfr", "steps": 100, "networks": 10, "real_per_class": 20}
+    found, config = made(real, "fast", **flags, options=options)
+    assert found.networks == 10 and found.bank_images == 2000
+    timed = with_times(found, config, real, rates).seconds
+    assert timed is not None and timed["bank"] == pytest.approx(2000 / 1000)
+    assert timed["matching"] == pytest.approx(30 * 1040 / 500)
+    assert timed["steps"] == pytest.approx(70 * (1040 / 500 + 200 / 1000 + 300 * 1.5 / 500), abs=0.05)
+    alone, config = made(real, "fast", **flags, options={"matching_steps": 0, "synthetic_batch": 100})
+    assert alone.networks == alone.bank_bytes == 0 and alone.images_per_step == 100
+    timed = with_times(alone, config, real, rates).seconds
+    assert timed is not None and timed["matching"] == timed["bank"] == 0
 
 
 def flags_of(message: str) -> dict[str, Any]:

@@ -1,11 +1,10 @@
 """What a run will store, hold in memory and take, said before it starts; a plan that does not fit is refused.
 
-Arithmetic on shapes; times follow from two measured rates (`tuning.calibrate`). They are forecasts: other processes, heat
-and caches are not in them.
+Arithmetic on shapes; `times.py` adds how long it will take.
 """
 
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +16,15 @@ from tinyset.data.imageset import ImageSet
 from tinyset.engine import COMPILE_FROM_IMAGES, Embedder, even_chunk
 from tinyset.errors import UserError
 from tinyset.networks import build
+from tinyset.objectives.regression import RegressionOptions
 
 PROGRAM_BYTES = 300_000_000  # Python, torch and this library
 COMPILER_BYTES = 350_000_000  # torch.compile and what it leaves behind
 STATE_BYTES = 4 + 4 + 8 + 8  # of a learned number: itself, its gradient, its class's gradient (float64), Adam's moments
 FLEETING = 0.5  # of the kept activations of a chunk, beside them, while it is worked on
-COMPILE_S = {"torch": 0.0, "kernels": 3.0, "torch.compile": 60.0}
-PRETRAIN_PIXELS_PER_S = 25e6  # of the auto-encoder on two cores
 HASH_BYTES = 20  # a network's weight hash in the bank
 
 Sizes = CodePlan | tuple[int, ...]  # what `starts.plan` gives
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Images per second of the network on this machine."""
-
-    forward: float
-    step: float  # forward, and back to the image
 
 
 @dataclass(frozen=True)
@@ -125,7 +115,7 @@ def forecast(config: CondenseConfig, real: ImageSet, sizes: Sizes) -> Forecast:
     held = _held(config, counts)
     passes = 1 if held * kept <= config.memory_limit_bytes else 2
     chunk = even_chunk(held, real.image_shape, config.chunk)
-    uses_bank = config.objective == "distribution" and config.options.get("real", "bank") == "bank"
+    uses_bank = _uses_bank(config)
     return Forecast(
         stores=sizes.describe()
         if isinstance(sizes, CodePlan)
@@ -150,22 +140,6 @@ def forecast(config: CondenseConfig, real: ImageSet, sizes: Sizes) -> Forecast:
             activations=int(((held if passes == 1 else chunk) + FLEETING * chunk) * kept),
         ),
     )
-
-
-def with_times(made: Forecast, config: CondenseConfig, real: ImageSet, rates: Rates) -> Forecast:
-    """The forecast with seconds, where the objective is the one whose work is known: distribution matching."""
-    if config.objective != "distribution":
-        return made
-    per_image = 1 / rates.step + (made.passes - 1) / rates.forward
-    pixels = real.image_shape[1] * real.image_shape[2]
-    pretrained = config.parameterization == "codes"
-    seconds = {
-        "auto-encoder": pretrained * config.pretrain_steps * config.pretrain_batch * pixels / PRETRAIN_PIXELS_PER_S,
-        "compilation": COMPILE_S[made.runs_on],
-        "bank": made.bank_images / rates.forward,
-        "steps": made.steps * made.images_per_step * per_image,
-    }
-    return replace(made, seconds={name: round(value, 1) for name, value in seconds.items()})
 
 
 def bank_bytes(networks: int, classes: int, features: int) -> int:
@@ -233,6 +207,16 @@ def _engine(config: CondenseConfig, real: ImageSet, compiled: bool) -> tuple[str
     return embed.runs_on, embed.activation_bytes(real.image_shape), features
 
 
+def regression_options(config: CondenseConfig) -> RegressionOptions:
+    return RegressionOptions.parse({"batch": config.batch} | config.options, "options of the regression objective")
+
+
+def _uses_bank(config: CondenseConfig) -> bool:
+    if config.objective == "regression":
+        return regression_options(config).matching_steps > 0
+    return config.objective == "distribution" and config.options.get("real", "bank") == "bank"
+
+
 def _held(config: CondenseConfig, counts: tuple[int, ...]) -> int:
     """Images whose activations one pass keeps at once: those of a class and step, or of all classes for a regression."""
     if config.objective == "regression":
@@ -242,7 +226,7 @@ def _held(config: CondenseConfig, counts: tuple[int, ...]) -> int:
 
 def _per_step(config: CondenseConfig, counts: tuple[int, ...]) -> int:
     if config.objective == "regression":
-        return min(config.options.get("synthetic_batch") or sum(counts), sum(counts))
+        return min(regression_options(config).synthetic_batch or sum(counts), sum(counts))
     return sum(n if config.batch == "full" else min(config.batch, n) for n in counts)
 
 

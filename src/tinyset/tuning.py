@@ -9,8 +9,9 @@ from tinyset.config import CondenseConfig
 from tinyset.data.imageset import ImageSet
 from tinyset.engine import Embedder, even_chunk
 from tinyset.networks import build, reset
-from tinyset.plan import Forecast, Rates
+from tinyset.plan import Forecast
 from tinyset.rng import generator
+from tinyset.times import Rates
 
 COMPILED_GAIN = {"forward": 1.3, "step": 1.7}  # over the eager pass: compiling only to measure would take too long
 MOST_IMAGES = 32  # of a calibration: it takes about a second

@@ -43,6 +43,23 @@ def test_a_step_is_the_equation(make: Callable[..., Any], real: ImageSet, synthe
     assert loss != pytest.approx(expected.item(), rel=1e-6)
 
 
+def test_the_context_stands_beside_and_is_not_moved(
+    make: Callable[..., Any], real: ImageSet, synthetic: Pixels
+) -> None:
+    objective = make("regression", synthetic, mirror=False, synthetic_batch=2, context=6, **LOOK_ONLY)
+    loss = objective.step(synthetic, 0).total
+    network: Any = drawn_network(5, "pool network", 0, 0)
+    with torch.no_grad():
+        moved, targets = objective.inputs.synthetic_mixed(synthetic, 2, "synthetic", 0)
+        all_of_them, their = objective.inputs.synthetic_mixed(synthetic, None, "all")
+        phi_s = network.features(torch.cat([moved, all_of_them])) / 16**0.5
+        phi_t = network.features(normalised(real, real.images.double() / 255)) / 16**0.5
+    y = torch.eye(3, dtype=torch.float64) - 1 / 3
+    expected = ridge_loss(phi_t, y[real.labels], phi_s, torch.cat([targets, their]) - 1 / 3, 1.0)
+    assert loss == pytest.approx(expected.item(), rel=1e-6)
+    assert (synthetic.images.grad.flatten(1).abs().sum(1) > 0).sum() == 2
+
+
 def test_gradient_by_differences(make: Callable[..., Any], synthetic: Pixels) -> None:
     objective = make("regression", synthetic, **LOOK_ONLY)
     objective.step(synthetic, 0)
@@ -85,4 +102,6 @@ def test_resume_is_exact(make: Callable[..., Any], real: ImageSet) -> None:
     def start() -> Pixels:
         return Pixels.create(real, (2, 2, 2), "real", rng.generator(3, "start")).double()
 
-    check_resume(make, "regression", start, pool=2, pool_age=2, real_batch=9, synthetic_batch=4, pool_cutmix=0.5)
+    check_resume(
+        make, "regression", start, pool=2, pool_age=2, real_batch=9, synthetic_batch=4, context=2, pool_cutmix=0.5
+    )

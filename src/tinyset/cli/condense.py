@@ -188,8 +188,9 @@ def planned(config: CondenseConfig, real: "ImageSet", args: Args, console: "Cons
     """`--tune` and `--dry-run`: the config as it would run, and the forecast for people or as JSON."""
     from tinyset.condensation import check
     from tinyset.machine import pick_device, set_threads
-    from tinyset.plan import available_memory_bytes, forecast, refuse_what_does_not_fit, with_times
+    from tinyset.plan import available_memory_bytes, forecast, refuse_what_does_not_fit
     from tinyset.starts import plan
+    from tinyset.times import with_times
     from tinyset.tuning import calibrate, tune
 
     check(config, real)
