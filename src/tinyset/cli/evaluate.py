@@ -33,7 +33,8 @@ class Args(Common, DataFlags):
     robustness: bool = False
     """Also test under noise, blur, contrast and shift."""
     budget_steps: str | None = None
-    """Instead: accuracy along these training steps (100,1000,5000, or `paper`: 100 to 20,000); a chart with --out."""
+    """Instead: accuracy along these training steps (100,1000,5000, or `paper`: 100 to 20,000) with the augmentation of
+    --protocol (default: of kfs-aug); a chart with --out."""
     storage_curve: bool = False
     """Instead: accuracy against bytes, for coarser numbers and fewer decoders or codes."""
     results: str | None = None
@@ -93,11 +94,11 @@ def measure(
     protocols = split(args.protocol)
     names: list[str | None] = [None] if len(sets) == 1 else [*set_names(args.artifact)]
     parts: list[tuple[str, Any]] = []
-    for network in networks if steps else ():
+    if steps:
         labels = [name or condensed.config.method for name, condensed in zip(names, sets, strict=True)]
-        parts.append(
-            ("budget", accuracy_along(sets, data, network, steps, names=labels, baselines=baselines, **options))
-        )
+        beside: dict[str, Any] = {"baselines": baselines, "augmentation": augmentation_along(protocols)}
+        for network in networks:
+            parts.append(("budget", accuracy_along(sets, data, network, steps, names=labels, **beside, **options)))
     for condensed in sets if args.storage_curve else ():
         for network in networks:
             for protocol in protocols or [condensed.protocol]:
@@ -105,13 +106,12 @@ def measure(
     if not parts:
         corruptions = list_corruptions() if args.robustness else ()
         for i, (condensed, name) in enumerate(zip(sets, names, strict=True)):
-            beside = baselines if i == 0 else ()
             made = evaluate(
                 condensed,
                 data,
                 networks,
                 protocols or None,
-                baselines=beside,
+                baselines=baselines if i == 0 else (),
                 corruptions=corruptions,
                 name=name,
                 **options,
@@ -119,6 +119,20 @@ def measure(
             parts.append(("table", made))
     rows = [{"kind": kind, **row.to_dict()} for kind, made in parts for row in made.rows]
     return {"data": data.name, "class_names": list(data.class_names), "results": str(parts[0][1].results), "rows": rows}
+
+
+def augmentation_along(protocols: list[str]) -> str:
+    """What --budget-steps takes of --protocol; the lengths are its own."""
+    from tinyset.protocols import protocol
+
+    if len(protocols) > 1:
+        raise UserError(f"--budget-steps goes with one protocol, not {len(protocols)}.")
+    wanted = protocol(protocols[0] if protocols else "kfs-aug")
+    if wanted.cutmix and wanted.augmentation != "flip-shift":
+        raise UserError(
+            f"--budget-steps cannot follow the augmentation of {wanted.name}; kfs, kfs-aug and kfs-cutmix can be."
+        )
+    return "cutmix" if wanted.cutmix else wanted.augmentation
 
 
 def report(args: Args, found: dict[str, Any], console: "Console") -> None:
