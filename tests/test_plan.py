@@ -120,6 +120,17 @@ def test_the_named_flags_make_it_fit(share: float, start: dict[str, Any]) -> Non
     refuse_what_does_not_fit(again, config, available)
 
 
+def test_the_batch_that_a_network_learns_from_must_fit_too() -> None:
+    flags: dict[str, Any] = {"method": "kfr", "memory_limit_bytes": 1_000_000, "chunk": 8}
+    found, config = made(images(10), "fast", **flags)
+    assert found.images_learned == 256 and found.memory.activations == int(1.5 * 256 * found.bytes_per_image)
+    available = found.memory.parameters + 30 * found.bytes_per_image
+    with pytest.raises(UserError, match="--option pool_batch=20 comes first"):
+        refuse_what_does_not_fit(found, config, available)
+    smaller, config = made(images(10), "fast", **flags, options={"pool_batch": 20})
+    refuse_what_does_not_fit(smaller, config, available)
+
+
 def test_what_no_flag_can_save_is_refused_too() -> None:
     found, config = made(images(10))
     with pytest.raises(UserError, match="--images-per-class"):

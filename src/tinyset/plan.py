@@ -58,6 +58,7 @@ class Forecast:
     bank_bytes: int
     bank_images: int  # real images to embed where nothing is stored yet
     images_per_step: int
+    images_learned: int  # at once, by a network of the regression's pool
     passes: int  # over a class's images per step
     chunk: int
     runs_on: str  # kernels, torch.compile or torch
@@ -116,6 +117,8 @@ def forecast(config: CondenseConfig, real: ImageSet, sizes: Sizes) -> Forecast:
     passes = 1 if held * kept <= config.memory_limit_bytes else 2
     chunk = even_chunk(held, real.image_shape, config.chunk)
     uses_bank = _uses_bank(config)
+    learned = min(regression_options(config).pool_batch, held) if config.objective == "regression" else 0
+    at_once = max((held if passes == 1 else chunk) + FLEETING * chunk, (1 + FLEETING) * learned)
     return Forecast(
         stores=sizes.describe()
         if isinstance(sizes, CodePlan)
@@ -129,6 +132,7 @@ def forecast(config: CondenseConfig, real: ImageSet, sizes: Sizes) -> Forecast:
         bank_bytes=bank_bytes(config.networks, real.classes, features) if uses_bank else 0,
         bank_images=config.networks * _per_network(config, real) if uses_bank else 0,
         images_per_step=_per_step(config, counts),
+        images_learned=learned,
         passes=passes,
         chunk=chunk,
         runs_on=runs_on,
@@ -137,7 +141,7 @@ def forecast(config: CondenseConfig, real: ImageSet, sizes: Sizes) -> Forecast:
             program=PROGRAM_BYTES + COMPILER_BYTES * (runs_on == "torch.compile"),
             data=real.images.numel(),
             parameters=numbers * STATE_BYTES,
-            activations=int(((held if passes == 1 else chunk) + FLEETING * chunk) * kept),
+            activations=int(at_once * kept),
         ),
     )
 
@@ -156,6 +160,8 @@ def refuse_what_does_not_fit(made: Forecast, config: CondenseConfig, available: 
     )
     room = available - made.memory.parameters
     per_chunked = (1 + FLEETING) * made.bytes_per_image
+    if made.images_learned * per_chunked > room and (fewer := int(room / per_chunked)) >= 1:
+        raise UserError(sentence + f"--option pool_batch={fewer} comes first.")
     if made.passes == 1 and made.chunk * per_chunked <= room:
         limit = max(1, int(made.chunk * made.bytes_per_image / 1e6))
         raise UserError(sentence + f"--memory-limit {limit}MB takes two passes instead of one, and fits.")
