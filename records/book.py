@@ -30,6 +30,12 @@ class Goal(Cell):
     above: str | None = None
 
 
+class Recipe(Cell):
+    """A cell with the flags that made it: what a recipe gives and costs."""
+
+    flags: str
+
+
 class Line(Settings):
     """A row of ours in table 1: a cell for each of its columns; those that are not named were not run because `otherwise`."""
 
@@ -51,6 +57,7 @@ class Cells(Settings):
     """`cells.yaml`."""
 
     goals: tuple[Goal, ...] = ()
+    recipes: tuple[Recipe, ...] = ()
     table1: tuple[Line, ...] = ()
     table2: dict[str, Cell] = {}
     budget: dict[str, Cell] = {}

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from records.book import Ablation, Book, Cell, Goal
+from records.book import Ablation, Book, Cell, Goal, Recipe
 from tinyset.condensed import shipped
 from tinyset.evaluation.metrics import Spread
+from tinyset.plan import gigabytes
 from tinyset.records import RunRecord
 
 NOT_THE_RESULT = {"device", "threads", "time_limit_s", "checkpoint_every", "memory_limit_bytes"}
@@ -35,7 +36,16 @@ NETWORKS = {"convnet3": "ConvNet-3", "resnet10": "ResNet-10", "densenet121": "De
 
 
 def page(book: Book) -> str:
-    parts = [HEAD, goals(book), table1(book), table2(book), budget(book), pictures(book), ablations(book)]
+    parts = [
+        HEAD,
+        goals(book),
+        recipes(book),
+        table1(book),
+        table2(book),
+        budget(book),
+        pictures(book),
+        ablations(book),
+    ]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
@@ -82,6 +92,30 @@ def _cost(records: Sequence[RunRecord]) -> list[str]:
     spent = [f"{record.seconds / 60:.0f} min" if record.seconds is not None else "?" for record in records]
     links = ", ".join(f"`{record.name}`" for record in records)
     return [steps, ", ".join(dict.fromkeys(spent)), links]
+
+
+def recipes(book: Book) -> str:
+    headings = ["`tinyset condense`", "accuracy", "n", "condensed in", "threads", "memory at most", "record"]
+    return "## What the recipes give and cost\n" + pipe_table(
+        headings, [_recipe(book, own) for own in book.cells.recipes]
+    )
+
+
+def _recipe(book: Book, own: Recipe) -> list[str]:
+    ours, records = book.measured(own), book.of(own)
+    if ours is None:
+        return [f"`{own.flags}`", "–", "–", own.why, "", "", ""]
+    threads = dict.fromkeys(str(record.environment.get("threads", "?")) for record in records)
+    memory = [record.peak_memory_bytes for record in records if record.peak_memory_bytes is not None]
+    _, spent, links = _cost(records)
+    return [
+        f"`{own.flags}`",
+        *_number(ours),
+        spent,
+        ", ".join(threads),
+        gigabytes(max(memory)) if memory else "?",
+        links,
+    ]
 
 
 def table1(book: Book) -> str:

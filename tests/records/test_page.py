@@ -20,6 +20,9 @@ goals:
   - {{what: missed, records: [a], network: "{n}", protocol: "steps:4", floor: 101, goal: 102}}
   - {{what: above, records: [a], network: "{n}", protocol: "steps:4", above: random, floor: -100, goal: 200}}
   - {{what: absent, records: [none], floor: 1, goal: 2, why: no such thing}}
+recipes:
+  - {{flags: --these flags, records: [a, b], network: "{n}", protocol: "steps:4"}}
+  - {{flags: --no such, records: [none]}}
 table1:
   - name: ours
     cells:
@@ -55,6 +58,13 @@ def test_goals_are_judged_as_they_are(book: Book) -> None:
     assert "**missed**" in lines["missed"] and "below the floor" in lines["missed"]
     assert "random + 200 = " in lines["above"] and "floor reached" in lines["above"]
     assert "no such thing" in lines["absent"] and "–" in lines["absent"]
+
+
+def test_recipes_say_what_they_give_and_cost(book: Book) -> None:
+    lines = {line.split(" | ")[0].strip("| `"): line for line in page(book).splitlines() if line.startswith("| ")}
+    given = lines["--these flags"]
+    assert re.search(r"\| [\d.]+ ± [\d.]+ \| 6 \| \d+ min \| \d+ \| [\d.]+ [MG]B \| `a`, `b` \|", given), given
+    assert "not run yet" in lines["--no such"]
 
 
 def test_tables_figures_and_ablations(book: Book, tmp_path: Path) -> None:
