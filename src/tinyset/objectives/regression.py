@@ -14,8 +14,8 @@ Where KIP asks random networks, these have learned from S itself, as the network
 networks of staggered ages take turns. In its turn a network takes `pool_steps` steps of SGD on S and is then looked
 through; when it has taken `pool_age` steps, a new random one takes its place.
 
-Of a large set a step moves only `synthetic_batch` images. Asked to do without the others they would all become typical (a
-fourth of 1,040: 52 % where all of them gave 55 %, `records/validation`); `context` others stand beside them unmoved.
+Of a large set a step moves only `synthetic_batch` images. Asked to do without the others they would all become typical (400
+of 1,040: 52 % where all of them gave 55 %, `records/validation`); `context` others stand beside them unmoved.
 
 The first `matching_steps` steps are plain distribution matching (`distribution.py`) on a bank of `networks` random networks,
 with `matching_rate` times the rates: the codes come from real images that happened to be chosen, and matching spreads them
