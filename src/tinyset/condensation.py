@@ -13,9 +13,10 @@ from tinyset.config import CondenseConfig
 from tinyset.data.imageset import ImageSet, Splits
 from tinyset.errors import UserError
 from tinyset.interrupts import Stop
-from tinyset.loop import Loop, objective_of
+from tinyset.loop import Loop
 from tinyset.machine import keep_memory, pick_device, set_threads
 from tinyset.methods import resolve
+from tinyset.objectives import objective_of
 from tinyset.parameterizations.base import Parameterization
 from tinyset.plan import available_memory_bytes, forecast, refuse_what_does_not_fit
 from tinyset.processes import restarted, team

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import torch
 
-from tinyset.config import CondenseConfig, Settings
+from tinyset.config import CondenseConfig
 from tinyset.data.imageset import Splits
 from tinyset.errors import RunError, UserError
 from tinyset.interrupts import Interrupted, Stop
-from tinyset.objectives import objective_class
+from tinyset.objectives import objective_of
 from tinyset.objectives.base import Context, Objective
 from tinyset.ownership import Ownership
 from tinyset.parameterizations.base import Parameterization
@@ -20,16 +20,6 @@ from tinyset.progress import Progress
 from tinyset.runs import RunFolder
 
 EXPLODED = 1e6  # times the first loss
-
-
-def objective_of(config: CondenseConfig) -> tuple[type[Objective] | None, Settings | None]:
-    """What the settings ask for, and its own options."""
-    if config.objective is None:
-        return None, None
-    kind = objective_class(config.objective)
-    fields = kind.Options.model_fields
-    values = {key: getattr(config, key) for key in ("networks", "real_per_class", "batch") if key in fields}
-    return kind, kind.Options.parse(values | config.options, f"options of the {config.objective} objective")
 
 
 class Loop:

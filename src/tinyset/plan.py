@@ -16,6 +16,7 @@ from tinyset.data.imageset import ImageSet
 from tinyset.engine import COMPILE_FROM_IMAGES, Embedder, even_chunk
 from tinyset.errors import UserError
 from tinyset.networks import build
+from tinyset.objectives import objective_of
 from tinyset.objectives.regression import RegressionOptions
 
 PROGRAM_BYTES = 300_000_000  # Python, torch and this library
@@ -214,7 +215,9 @@ def _engine(config: CondenseConfig, real: ImageSet, compiled: bool) -> tuple[str
 
 
 def regression_options(config: CondenseConfig) -> RegressionOptions:
-    return RegressionOptions.parse({"batch": config.batch} | config.options, "options of the regression objective")
+    _, options = objective_of(config)
+    assert isinstance(options, RegressionOptions)
+    return options
 
 
 def _uses_bank(config: CondenseConfig) -> bool:

@@ -40,7 +40,7 @@ def with_times(made: Forecast, config: CondenseConfig, real: ImageSet, rates: Ra
         own = regression_options(config)
         matched = made.synthetic_images if own.batch == "full" else own.batch * real.classes
         matching = min(own.matching_steps, made.steps)
-        learned = own.pool_steps * min(own.pool_batch, made.images_per_step)
+        learned = own.pool_steps * made.images_learned
         looked = made.images_per_step * per_image + (own.real_batch + own.context) / rates.forward
         seconds["matching"] = matching * min(matched, made.synthetic_images) * per_image
         seconds["steps"] = (made.steps - matching) * (looked + learned * LEARNING / rates.step)

@@ -112,9 +112,8 @@ class Regression(Objective):
         self._learn(k, images.detach(), targets.detach(), step)
         real, labels = inputs.real_mixed(options.real_batch, "real", step)
         phi_t, y_t = self._seen(real, "real mirror", step), centred(labels.double())
-        phi_c, y_c = self._context(synthetic, step) if options.context else (phi_t[:0], y_t[:0])
-        if self.context.mirror:
-            images = mirrored(images, inputs.draw("synthetic mirror", step))
+        phi_c, y_c = self._beside(synthetic, step) if options.context else (phi_t[:0], y_t[:0])
+        images = self._mirrored(images, "synthetic mirror", step)
 
         def loss_of(phi_s: torch.Tensor, y_s: torch.Tensor) -> torch.Tensor:
             s, y = torch.cat([phi_s, phi_c]), torch.cat([centred(y_s), y_c])
@@ -127,15 +126,18 @@ class Regression(Objective):
     def _phi(self, images: torch.Tensor) -> torch.Tensor:
         return scaled(self.embed(self.embed.pixels(images)))
 
+    def _mirrored(self, images: torch.Tensor, *coins: Name) -> torch.Tensor:
+        """At random, where the data may be."""
+        return mirrored(images, self.inputs.draw(*coins)) if self.context.mirror else images
+
     @torch.no_grad()
     def _seen(self, images: torch.Tensor, *coins: Name) -> torch.Tensor:
-        """phi of images that are not moved, mirrored at random where the data may be."""
-        if self.context.mirror:
-            images = mirrored(images, self.inputs.draw(*coins))
+        """phi of images that are not moved."""
+        images = self._mirrored(images, *coins)
         return torch.cat([self._phi(part) for part in images.split(self.embed.chunk)]).double()
 
     @torch.no_grad()
-    def _context(self, synthetic: Parameterization, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _beside(self, synthetic: Parameterization, step: int) -> tuple[torch.Tensor, torch.Tensor]:
         """phi and y of the synthetic images that stand beside those of the step."""
         images, targets = self.inputs.synthetic_mixed(synthetic, self.options.context, "context", step)
         return self._seen(images, "context mirror", step), centred(targets.double())
