@@ -35,7 +35,7 @@ def test_the_number_of_steps_comes_from_a_few(
 
     monkeypatch.setattr(compare, "run", pretend)
     data = streetdigits(train=20, test=10)
-    config, spent = compare._probe(data, flags, "fast", tmp_path / "row", 100.0, Silent(), Stop())
+    config, spent = compare._probe(data, flags, "plain", tmp_path / "row", 100.0, Silent(), Stop())
     assert config.steps == pytest.approx(steps, abs=2) and spent < 1
     assert seen[0].steps == compare.PROBE_STEPS and seen[0].compile == config.compile != "auto"
     assert seen[0].options.get("pool") == (config.options.get("outer", 1) if "pool" in config.options else None)
@@ -54,7 +54,7 @@ def test_a_bank_gets_a_share_of_the_time(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(compare, "run", pretend)
     monkeypatch.setattr(compare.time, "monotonic", lambda: now)
     data = streetdigits(train=20, test=10)
-    config, spent = compare._probe(data, {"method": "kfs"}, "fast", tmp_path / "row", 100.0, Silent(), Stop())
+    config, spent = compare._probe(data, {"method": "kfs"}, "plain", tmp_path / "row", 100.0, Silent(), Stop())
     assert (config.networks, spent, config.steps) == (30, 30.0, int(0.95 * 70 / 0.5))
 
 
@@ -68,5 +68,5 @@ def test_a_set_up_that_does_not_fit_leaves_a_row_of_the_start(tmp_path: Path) ->
 
     data = streetdigits(train=40, test=10)
     flags = {"method": "mtt", "images_per_class": 1, "network": "convnet3:width=8"}
-    _, cost = compare._condensed(data, flags, "fast", tmp_path / "mtt", 1e-3, Notes(), Stop())
+    _, cost = compare._condensed(data, flags, "plain", tmp_path / "mtt", 1e-3, Notes(), Stop())
     assert cost.steps == 0 and any("set-up alone takes longer" in text for text in noted)

@@ -24,7 +24,7 @@ TINY: dict[str, Any] = dict(
 
 
 def settings(**values: Any) -> Any:
-    return resolve("fast", {**TINY, "steps": 6, "decay": 0.5, **values})
+    return resolve("plain", {**TINY, "steps": 6, "decay": 0.5, **values})
 
 
 class StopAfter(Stop):

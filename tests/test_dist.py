@@ -85,6 +85,7 @@ def test_what_is_in_the_files(built: Path) -> None:
     needed = [
         "tinyset/py.typed",
         "tinyset/recipes/fast.yaml",
+        "tinyset/recipes/plain.yaml",
         "tinyset/report/assets/explorer.js",
         "tinyset/cli/report.py",
     ]

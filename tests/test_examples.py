@@ -34,7 +34,7 @@ def few() -> Any:
 def artifact(few: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Ten real images of each digit: a set of pixels is made at once."""
     monkeypatch.setitem(BENCHMARKS, "streetdigits", lambda request: few)
-    made = run(resolve("fast", {"method": "random", "images_per_class": 10, "device": "cpu"}), few).condensed
+    made = run(resolve("plain", {"method": "random", "images_per_class": 10, "device": "cpu"}), few).condensed
     return str(made.save(tmp_path / "set"))
 
 

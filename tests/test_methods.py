@@ -38,11 +38,19 @@ def hooks() -> ModuleType:
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("recipe", ["fast", "paper"])
-def test_both_schedules_are_valid_settings(name: str, recipe: str, few: Splits) -> None:
+@pytest.mark.parametrize("recipe", ["plain", "fast", "paper"])
+def test_all_schedules_are_valid_settings(name: str, recipe: str, few: Splits) -> None:
     config = resolve(recipe, {"method": name, "images_per_class": 1})
     check(config, few.train)  # a wrong option would be an error
     assert (config.steps == 0) == (METHODS[name].objective is None)
+
+
+def test_plain_is_plain_kfs_and_fast_is_made_for_kfr() -> None:
+    assert resolve("plain", {}).method == "kfs"
+    assert resolve("fast", {}).method == resolve("best", {}).method == "kfr"
+    assert resolve("fast", {"method": "kfr"}) == resolve("fast", {})
+    for name in set(METHODS) - {"kfr"}:
+        assert resolve("fast", {"method": name}) == resolve("plain", {"method": name})
 
 
 def test_the_paper_schedule_is_the_papers() -> None:

@@ -60,26 +60,26 @@ def test_images_per_step_follow_the_batch(batch: int | str, expected: int) -> No
     ("compile", "steps", "expected"), [("auto", 1, False), ("auto", 1000, True), ("never", 1000, False)]
 )
 def test_compiled_where_the_run_is_long_enough(compile: str, steps: int, expected: bool) -> None:
-    found, _ = made(images(10), "fast", compile=compile, steps=steps, networks=1)
+    found, _ = made(images(10), "plain", compile=compile, steps=steps, networks=1)
     assert (found.runs_on != "torch") == expected
 
 
 def test_other_objectives_and_parameterizations_are_counted_too() -> None:
-    tiles, _ = made(images(10), "fast", method="idc")
+    tiles, _ = made(images(10), "plain", method="idc")
     assert tiles.synthetic_images == 40 and tiles.stored_numbers == 30_720 and tiles.bank_bytes == 0
-    selected, _ = made(images(10), "fast", method="random")
+    selected, _ = made(images(10), "plain", method="random")
     assert selected.synthetic_images == 10 and selected.steps == 0
     assert "not foreseen" in selected.lines()[-1]
 
 
 def test_times_follow_the_rates() -> None:
     real = images(10, 50)
-    found, config = made(real, "fast", steps=100, networks=10, real_per_class=20)
+    found, config = made(real, "plain", steps=100, networks=10, real_per_class=20)
     timed = with_times(found, config, real, Rates(forward=1000, step=500)).seconds
     assert timed is not None
     assert timed["bank"] == pytest.approx(10 * 200 / 1000)
     assert timed["steps"] == pytest.approx(100 * 1040 / 500)
-    twice, config = made(real, "fast", steps=100, memory_limit_bytes=1_000_000)
+    twice, config = made(real, "plain", steps=100, memory_limit_bytes=1_000_000)
     assert twice.passes == 2
     timed = with_times(twice, config, real, Rates(forward=1000, step=500)).seconds
     assert timed is not None and timed["steps"] == pytest.approx(100 * 1040 * (1 / 500 + 1 / 1000))
@@ -89,13 +89,13 @@ def test_the_phases_of_kfr_are_foreseen() -> None:
     real, rates = images(10, 50), Rates(forward=1000, step=500)
     options = {"matching_steps": 30, "real_batch": 200, "pool_steps": 3, "pool_batch": 100}
     flags: dict[str, Any] = {"method": "kfr", "steps": 100, "networks": 10, "real_per_class": 20}
-    found, config = made(real, "fast", **flags, options=options)
+    found, config = made(real, "plain", **flags, options=options)
     assert found.networks == 10 and found.bank_images == 2000
     timed = with_times(found, config, real, rates).seconds
     assert timed is not None and timed["bank"] == pytest.approx(2000 / 1000)
     assert timed["matching"] == pytest.approx(30 * 1040 / 500)
     assert timed["steps"] == pytest.approx(70 * (1040 / 500 + 200 / 1000 + 300 * 1.5 / 500), abs=0.05)
-    alone, config = made(real, "fast", **flags, options={"matching_steps": 0, "synthetic_batch": 100})
+    alone, config = made(real, "plain", **flags, options={"matching_steps": 0, "synthetic_batch": 100})
     assert alone.networks == alone.bank_bytes == 0 and alone.images_per_step == 100
     timed = with_times(alone, config, real, rates).seconds
     assert timed is not None and timed["matching"] == timed["bank"] == 0
@@ -122,12 +122,12 @@ def test_the_named_flags_make_it_fit(share: float, start: dict[str, Any]) -> Non
 
 def test_the_batch_that_a_network_learns_from_must_fit_too() -> None:
     flags: dict[str, Any] = {"method": "kfr", "memory_limit_bytes": 1_000_000, "chunk": 8}
-    found, config = made(images(10), "fast", **flags)
+    found, config = made(images(10), "plain", **flags)
     assert found.images_learned == 256 and found.memory.activations == int(1.5 * 256 * found.bytes_per_image)
     available = found.memory.parameters + 30 * found.bytes_per_image
     with pytest.raises(UserError, match="--option pool_batch=20 comes first"):
         refuse_what_does_not_fit(found, config, available)
-    smaller, config = made(images(10), "fast", **flags, options={"pool_batch": 20})
+    smaller, config = made(images(10), "plain", **flags, options={"pool_batch": 20})
     refuse_what_does_not_fit(smaller, config, available)
 
 
@@ -149,7 +149,7 @@ def test_available_memory(tmp_path: Path) -> None:
 def test_a_run_that_does_not_fit_never_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tinyset.condensation.available_memory_bytes", lambda device: 1000)
     with pytest.raises(UserError, match="memory"):
-        run(resolve("fast", {"images_per_class": 1}), Splits("toy", images(2, 4)), out=tmp_path / "run")
+        run(resolve("plain", {"images_per_class": 1}), Splits("toy", images(2, 4)), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

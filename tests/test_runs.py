@@ -131,7 +131,7 @@ TINY: dict[str, Any] = dict(
 
 
 def test_a_run_killed_before_its_first_checkpoint_has_every_line_once(toy: Splits, tmp_path: Path) -> None:
-    made = resolve("fast", TINY)
+    made = resolve("plain", TINY)
     run(made, toy, out=tmp_path / "r")
     for path in (tmp_path / "r").glob("checkpoint-*"):
         path.unlink()
@@ -141,14 +141,14 @@ def test_a_run_killed_before_its_first_checkpoint_has_every_line_once(toy: Split
 
 
 def test_a_run_does_not_go_on_with_other_images(toy: Splits, tmp_path: Path) -> None:
-    made = resolve("fast", TINY)
+    made = resolve("plain", TINY)
     run(made, toy, out=tmp_path / "r")
     with pytest.raises(UserError, match="not those the run began with"):
         run(made, Splits("toy", toy_images(60, seed=7)), out=tmp_path / "r", resume=True)
 
 
 def test_measurements_outlive_a_resumption_and_strangers_an_overwrite(toy: Splits, tmp_path: Path) -> None:
-    made = resolve("fast", {**TINY, "steps": 0})
+    made = resolve("plain", {**TINY, "steps": 0})
     condensed: CondensedSet = run(made, toy, out=tmp_path / "r").condensed
     results = tmp_path / "r" / "artifact" / "results.jsonl"
     results.write_text("measured\n")

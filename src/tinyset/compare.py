@@ -50,7 +50,7 @@ def compare(
     settings: dict[str, Any],
     network: str = "convnet3",
     repeats: int = 3,
-    recipe: str = "fast",
+    recipe: str = "plain",
     progress: Progress | None = None,
     stop: Stop | None = None,
 ) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ def condense(
     images: Any,
     labels: Any = None,
     *,
-    recipe: str | None = "fast",
+    recipe: str | None = "plain",
     out: str | Path | None = None,
     progress: Progress | None = None,
     class_names: Sequence[str] | None = None,

@@ -133,7 +133,7 @@ class CondenseConfig(Settings):
 
 
 def recipe(name: str) -> dict[str, Any]:
-    """The settings of a shipped recipe (`fast`, `paper`, `cifar10-10`, ...) or of a YAML file."""
+    """The settings of a shipped recipe (`plain`, `fast`, `best`, `paper`, `cifar10-10`, ...) or of a YAML file."""
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
         try:

@@ -39,7 +39,7 @@ def digits() -> Splits:
 @pytest.fixture(scope="module")
 def condensed(digits: Splits) -> CondensedSet:
     settings = {"images_per_class": 1, "steps": 0, "pretrain_steps": 2, "device": "cpu", "compile": "never"}
-    return run(resolve("fast", settings), digits).condensed
+    return run(resolve("plain", settings), digits).condensed
 
 
 @pytest.fixture(autouse=True)

@@ -37,7 +37,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def saved_set(data: Splits, tmp_path_factory: pytest.TempPathFactory) -> CondensedSet:
     """Two real images per class as an artifact."""
-    config = resolve("fast", {"method": "random", "images_per_class": 2, "device": "cpu"})
+    config = resolve("plain", {"method": "random", "images_per_class": 2, "device": "cpu"})
     made = run(config, data).condensed
     made.save(tmp_path_factory.mktemp("sets") / "artifact")
     return made
@@ -55,5 +55,5 @@ def artifact(saved_set: CondensedSet, tmp_path: Path) -> CondensedSet:
 def codes(data: Splits, cache: Path) -> CondensedSet:
     """KFS codes and decoders after two steps; not saved."""
     settings = {"images_per_class": 1, "steps": 2, "networks": 2, "pretrain_steps": 3, "network": "convnet1:width=4"}
-    config = resolve("fast", {**settings, "decoders": 2, "device": "cpu", "compile": "never"})
+    config = resolve("plain", {**settings, "decoders": 2, "device": "cpu", "compile": "never"})
     return run(config, data).condensed

@@ -22,7 +22,7 @@ def digits() -> Splits:
 @pytest.fixture
 def kfs(digits: Splits) -> CondensedSet:
     settings = {"images_per_class": 1, "steps": 1, "networks": 1, "pretrain_steps": 5, "network": "convnet3:width=8"}
-    return run(resolve("fast", {**settings, "device": "cpu", "compile": "never"}), digits).condensed
+    return run(resolve("plain", {**settings, "device": "cpu", "compile": "never"}), digits).condensed
 
 
 def test_cross_architecture(kfs: CondensedSet, digits: Splits) -> None:

@@ -121,7 +121,7 @@ def test_a_plain_loop_on_the_files_reaches_the_sets_accuracy(tmp_path: Path) -> 
     """The artifact by `evaluate`, the exported .npz by twenty lines of torch that know nothing of tinyset."""
     data = Splits("s", stripes(60, 0, strength=0.12), stripes(300, 1, strength=0.12), mirror=False)
     settings = {**TINY, "steps": 30, "pretrain_steps": 100, "images_per_class": 2}
-    condensed = run(resolve("fast", settings), data).condensed
+    condensed = run(resolve("plain", settings), data).condensed
     row = evaluate(condensed, data, [NETWORK], [f"steps:{STEPS}:none"], results=tmp_path / "r.jsonl").rows[0]
     assert data.test is not None
     shape: dict[str, Any] = {"channels": 3, "image_size": (16, 16), "classes": 3}

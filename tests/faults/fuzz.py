@@ -256,7 +256,7 @@ def fuzz_settings(count: int, folder: Path, seed: int = 0) -> tuple[int, list[st
     from tinyset.methods import resolve
 
     texts = [yaml.safe_dump(recipe(name), sort_keys=False) for name in recipes()]
-    whole = resolve("fast", {"images_per_class": 1}).model_dump(mode="json")
+    whole = resolve("plain", {"images_per_class": 1}).model_dump(mode="json")
     texts.append(yaml.safe_dump(whole, sort_keys=False))
     draw, path, loaded, wrong = Mutator(seed), folder / "recipe.yaml", 0, []
     for i in range(count):

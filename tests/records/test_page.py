@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from records.figures import draw
 from records.page import page
 
 from tests.records.conftest import NETWORK
+from tinyset.cli import _parse
+from tinyset.cli.condense import Args, settings
+from tinyset.methods import resolve
 
 ROOT = Path(__file__).parents[2]
 CELLS = """
@@ -94,6 +98,16 @@ def test_the_committed_page_is_what_the_records_say() -> None:
     assert text == page(Book(ROOT / "records")), "run `make results`"
     for picture in re.findall(r"\(pictures/(.*?)\)", text):
         assert (ROOT / "docs" / "pictures" / picture).is_file(), picture
+
+
+def test_the_flags_of_a_recipe_are_those_of_its_record() -> None:
+    book = Book(ROOT / "records")
+    how = {"device", "threads", "time_limit_s", "checkpoint_every"}  # it was run, not what
+    for row in book.cells.recipes:
+        args = _parse(Args, "condense", [*shlex.split(row.flags), "--out", "run"], "")
+        given = resolve(args.recipe, settings(args)).model_dump(exclude=how)
+        for record in book.of(row):
+            assert given == record.config.model_dump(exclude=how), row.flags
 
 
 def test_the_published_numbers_agree_with_those_of_compare() -> None:

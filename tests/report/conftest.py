@@ -23,7 +23,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TINYSET_CACHE", str(tmp_path_factory.mktemp("cache")))
         data = splits()
-        run(resolve("fast", TINY), data, out=folder, recipe="fast")
+        run(resolve("plain", TINY), data, out=folder, recipe="plain")
         condensed = load(folder / "artifact")
         evaluate(condensed, data, [NETWORK, "convnet1:width=6"], ["steps:3"], 2, baselines=["random", "full"])
         evaluate(condensed, data, [NETWORK], ["steps:3"], corruptions=["noise:0.1"])

@@ -45,7 +45,7 @@ def splits() -> Splits:
 
 
 def codes_set(**settings: Any) -> CondensedSet:
-    return run(resolve("fast", {**TINY, **settings}), splits()).condensed
+    return run(resolve("plain", {**TINY, **settings}), splits()).condensed
 
 
 def stored_set(kind: str, soft: bool = False) -> CondensedSet:

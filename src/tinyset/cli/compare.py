@@ -38,7 +38,7 @@ class Args(Common, DataFlags):
     """Evaluations of each method."""
     real_per_class: int | None = None
     """Real images of each class behind a mean of the bank (default: the recipe's)."""
-    recipe: str = "fast"
+    recipe: str = "plain"
     """The recipe of every method."""
     compile: Literal["auto", "always", "never"] = "auto"
     """torch.compile for condensation; auto compiles, as a row is long enough."""

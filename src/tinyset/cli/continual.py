@@ -39,9 +39,9 @@ class Args(Common, DataFlags):
     repeats: int = 1
     """Orders of the classes and networks, from the seeds seed, seed+1, ..."""
     condense_steps: int | None = None
-    """Steps of KFS and DM for each group (default: the fast recipe's)."""
+    """Steps of KFS and DM for each group (default: the plain recipe's)."""
     match: str | None = None
-    """The network KFS and DM match with (default: the fast recipe's)."""
+    """The network KFS and DM match with (default: the plain recipe's)."""
     networks: int | None = None
     """Random networks in the embedding bank of KFS."""
     real_per_class: int | None = None

@@ -16,9 +16,9 @@ class Matching:
     """Flags of the outer loop, for verbs that may learn codes."""
 
     steps: int | None = None
-    """Steps of the outer loop, where codes are learned (default: the fast recipe's)."""
+    """Steps of the outer loop, where codes are learned (default: the plain recipe's)."""
     network: str | None = None
-    """The network they are matched with (default: the fast recipe's)."""
+    """The network they are matched with (default: the plain recipe's)."""
     networks: int | None = None
     """Random networks in the embedding bank."""
     real_per_class: int | None = None

@@ -102,7 +102,7 @@ def grow(
 def matching_settings(kind: str, settings: dict[str, Any]) -> CondenseConfig:
     """Distribution matching as the set's kind does it: KFS for codes, DM for images and tiles."""
     method = "kfs" if kind == "codes" else "dm"
-    return resolve("fast", {**settings, "method": method, "parameterization": kind, "rates": {"labels": 0.01}})
+    return resolve("plain", {**settings, "method": method, "parameterization": kind, "rates": {"labels": 0.01}})
 
 
 def match(synthetic: Parameterization, data: Splits, config: CondenseConfig, progress: Progress) -> None:

@@ -51,11 +51,11 @@ class Memory:
         given = dict(settings)
         herding_steps = given.pop("herding_steps", 300)
         if method == "kfs":
-            config = resolve("fast", {**given, "method": method, "budget_bytes": budget_bytes, "storage": precision})
+            config = resolve("plain", {**given, "method": method, "budget_bytes": budget_bytes, "storage": precision})
             sizes = plan(config, data.train)
             assert isinstance(sizes, CodePlan)
             return cls(method, config, sizes, data.mirror, herding_steps)
-        config = resolve("fast", {**given, "method": method})
+        config = resolve("plain", {**given, "method": method})
         each = _images_that_fit(data.train, budget_bytes, precision)
         return cls(method, config, each, data.mirror, herding_steps)
 

@@ -36,9 +36,9 @@ def condense_command(config: ArtifactConfig, settings: Mapping[str, Any], record
     }
     if any(key in NO_FLAG for key in changed) or isinstance(values.get("images_per_class"), dict):
         return _from_file(start, values)
-    words = [*start, *(["--recipe", config.recipe] if config.recipe not in (None, "fast") else [])]
-    if values.get("method") != "kfs" and "method" not in changed:
-        words += ["--method", str(values["method"])]
+    words = [*start, *(["--recipe", config.recipe] if config.recipe not in (None, "plain") else [])]
+    if usual["method"] != resolve(config.recipe, {}).method:
+        words += ["--method", usual["method"]]
     for key, value in changed.items():
         if key not in NOT_THE_RESULT:
             words += _flag(key, value, usual.get(key))
