@@ -50,6 +50,7 @@ class Ablation(Settings):
     what: str
     of: str
     base: str
+    network: str = "convnet3"
     protocol: str | None = None
 
 

@@ -216,7 +216,7 @@ def ablations(book: Book) -> str:
 
 
 def _ablation(record: RunRecord, base: RunRecord | None, group: Ablation) -> list[str]:
-    values = record.accuracies("convnet3", group.protocol)
+    values = record.accuracies(group.network, group.protocol)
     changed = "the base" if base is record else differences(record, base) if base is not None else record.name
     return [changed, *_number(Spread.of(values) if values else None), *_cost([record])]
 
