@@ -17,6 +17,7 @@ from tests.faults.teams import killed
 from tests.teams import CASES
 from tinyset import processes, rng
 from tinyset.bank import Bank
+from tinyset.division import Division, OrderedSum
 from tinyset.engine import Embedder
 from tinyset.errors import UserError
 from tinyset.interrupts import Stop
@@ -24,7 +25,7 @@ from tinyset.machine import pick_device
 from tinyset.networks import build, reset
 from tinyset.ownership import Ownership
 from tinyset.parameterizations.codes import Codes
-from tinyset.processes import Division, OrderedSum, Team
+from tinyset.processes import Team
 
 ROOT = Path(__file__).parents[1]
 NO_GPU = "there is no CUDA device here"

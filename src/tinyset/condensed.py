@@ -37,6 +37,7 @@ from tinyset.artifact import (
     seal,
     verify,
 )
+from tinyset.batches import Batches
 from tinyset.budget import overhead_percent
 from tinyset.card import card, preview
 from tinyset.data.limits import fits_memory
@@ -45,7 +46,6 @@ from tinyset.files import META, building_folder, replace_folder, write_atomic, w
 from tinyset.parameterizations.base import Parameterization
 from tinyset.protocols import protocol as named_protocol
 from tinyset.storage import PRECISIONS, pack, unpack
-from tinyset.training import Batches
 from tinyset.version import __version__
 
 SHIPPED = Path(str(resources.files("tinyset"))) / "shipped"

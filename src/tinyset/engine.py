@@ -17,11 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tinyset.division import OrderedSum
 from tinyset.errors import UserError
 from tinyset.kernels import Features, suits
 from tinyset.machine import compiled, keep_memory
 from tinyset.parameterizations.base import Parameterization
-from tinyset.processes import ALONE, OrderedSum, Team
+from tinyset.processes import ALONE, Team
 
 MOST_PER_CHUNK = 64  # images of 32x32 per forward pass; larger chunks only cost cache misses and memory
 COMPILE_FROM_IMAGES = 50_000  # compiling costs about 30 s: worth it from this many images on

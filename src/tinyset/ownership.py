@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from tinyset.division import Division
 from tinyset.parameterizations.base import Parameterization
-from tinyset.processes import Division, Team
+from tinyset.processes import Team
 
 
 class Ownership:

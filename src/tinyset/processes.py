@@ -1,18 +1,14 @@
-"""The processes of one run, as torchrun starts them: who works on what, and sums that do not depend on how many there are.
+"""The processes of one run, as torchrun starts them, and what they tell each other. `division.py` divides the work.
 
 torch.distributed does the talking: gloo between CPUs, nccl between GPUs. A program calls `join()` once; from then on the
 rooms ask `team()`. Who never joins is a team of one, and torch.distributed is not even imported.
-
-What makes a result independent of the number of processes: the pieces of work are fixed by the problem, a piece is done by
-one process, and the float64 results of all pieces are added in the order of the pieces (`OrderedSum`).
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tinyset.errors import RunError
@@ -47,7 +43,7 @@ def restarted() -> bool:
 
 
 @contextmanager
-def _talking() -> Iterator[None]:
+def talking() -> Iterator[None]:
     """torch.distributed tells of a dead or silent peer by all kinds of RuntimeError: one sentence."""
     try:
         yield
@@ -81,7 +77,7 @@ class Team:
             import torch.distributed as dist
 
             there = tensor if tensor.device.type in ("cpu", "cuda") else tensor.cpu()
-            with _talking():
+            with talking():
                 dist.all_reduce(there, group=self.group)
             if there is not tensor:
                 tensor.copy_(there)
@@ -94,7 +90,7 @@ class Team:
         import torch.distributed as dist
 
         box = torch.tensor(number)
-        with _talking():
+        with talking():
             dist.all_reduce(box, dist.ReduceOp.MAX, group=self.group)
         return int(box)
 
@@ -105,7 +101,7 @@ class Team:
         import torch.distributed as dist
 
         box = [make() if self.leads else None]
-        with _talking():
+        with talking():
             dist.broadcast_object_list(box, 0)
         return box[0]  # type: ignore[return-value]
 
@@ -116,7 +112,7 @@ class Team:
         import torch.distributed as dist
 
         values: list[Any] | None = [None] * self.size if self.leads else None
-        with _talking():
+        with talking():
             dist.gather_object(value, values, 0)
         return values or []
 
@@ -127,7 +123,7 @@ class Team:
         import torch.distributed as dist
 
         values: list[Any] = [None] * self.size
-        with _talking():
+        with talking():
             dist.all_gather_object(values, value)
         return values
 
@@ -173,7 +169,7 @@ def join(cuda: bool = False) -> Team:
 
         if cuda:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        with _talking():
+        with talking():
             store, rank, _ = next(dist.rendezvous("env://", timeout=PATIENCE))
             # torchrun's store lives longer than its workers: those that died must not be called at their old addresses
             attempt = f"tinyset/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{size}"
@@ -208,78 +204,3 @@ def speaks() -> bool:
         return _get_default_store().add("tinyset/failures", 1) == 1
     except RuntimeError:  # the store is gone with the machine that kept it
         return True
-
-
-class OrderedSum:
-    """Float64 sums of `count` terms, added in the order of their numbers whichever process made them.
-
-    The same bits for any number of processes. A term is a list of tensors, None for a zero; each is made by one process.
-    """
-
-    def __init__(self, team: Team, count: int, like: "Sequence[torch.Tensor]") -> None:
-        import torch
-
-        self.team = team
-        self.totals = [torch.zeros_like(part, dtype=torch.float64) for part in like]
-        self._numbers = [part.numel() for part in like]
-        device = like[0].device if like else None
-        if team.size > 1:  # a term is a row, and zero on all processes but one
-            self._table = torch.zeros(count, sum(self._numbers), dtype=torch.float64, device=device)
-
-    def add(self, at: int, term: "Sequence[torch.Tensor | None]") -> None:
-        places = self.totals if self.team.size == 1 else self._places(self._table[at])
-        for place, part in zip(places, term, strict=True):
-            if part is not None:
-                place += part
-
-    def total(self) -> "list[torch.Tensor]":
-        if self.team.size > 1:
-            rows = self.team.sum_(self._table)
-            whole = rows.new_zeros(rows.shape[1])
-            for row in rows:
-                whole += row
-            self.totals = self._places(whole)
-        return self.totals
-
-    def _places(self, row: "torch.Tensor") -> "list[torch.Tensor]":
-        parts = row.split(self._numbers)
-        return [part.view(total.shape) for part, total in zip(parts, self.totals, strict=True)]
-
-
-@dataclass(frozen=True)
-class Division:
-    """The classes that this process works on, alone or (then it is one class) with helpers that share its chunks."""
-
-    classes: range
-    helpers: Team = ALONE
-    speaks: bool = True  # for these classes: each class has one process that does
-
-    @classmethod
-    def of(cls, team: Team, chunks: Sequence[int]) -> "Division":
-        """Whole classes, balanced by their chunks; where there are more processes than classes, processes for each class."""
-        classes = len(chunks)
-        if team.size <= classes:
-            ends, total = list(accumulate(chunks)), sum(chunks)
-            owner = [(2 * end - size) * team.size // (2 * total) for end, size in zip(ends, chunks, strict=True)]
-            mine = [c for c in range(classes) if owner[c] == team.rank]
-            return cls(range(mine[0], mine[-1] + 1) if mine else range(0))
-        return cls._of_one_class(team, chunks)
-
-    @classmethod
-    def _of_one_class(cls, team: Team, chunks: Sequence[int]) -> "Division":
-        import torch.distributed as dist
-
-        found = cls(range(0), speaks=False)  # nothing is left for this process
-        for c, count in enumerate(chunks):  # every process makes every group
-            ranks = [rank for rank in range(team.size) if rank * len(chunks) // team.size == c][:count]
-            with _talking():
-                group = dist.new_group(ranks) if len(ranks) > 1 else None
-            if team.rank in ranks:
-                helpers = Team(ranks.index(team.rank), len(ranks), group)
-                found = cls(range(c, c + 1), helpers, helpers.leads)
-        return found
-
-    @classmethod
-    def everything(cls, team: Team, classes: int) -> "Division":
-        """Not divided: every process does all of it, the first one speaks."""
-        return cls(range(classes), speaks=team.leads)

@@ -9,9 +9,10 @@ import torch
 
 from tinyset.config import Settings
 from tinyset.data.imageset import ImageSet
+from tinyset.division import Division
 from tinyset.interrupts import Stop
 from tinyset.parameterizations.base import Parameterization
-from tinyset.processes import Division, team
+from tinyset.processes import team
 from tinyset.progress import Progress, Silent
 
 

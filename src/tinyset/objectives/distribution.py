@@ -30,6 +30,7 @@ from torch import nn
 from tinyset.augment import Siamese
 from tinyset.bank import Bank
 from tinyset.config import Settings
+from tinyset.division import Division, OrderedSum
 from tinyset.engine import (
     Cotangent,
     Embedder,
@@ -45,7 +46,7 @@ from tinyset.objectives.base import Losses, Objective
 from tinyset.objectives.experts import Experts
 from tinyset.objectives.stages import Stages
 from tinyset.parameterizations.base import Parameterization
-from tinyset.processes import Division, OrderedSum, team
+from tinyset.processes import team
 from tinyset.rng import generator
 
 Targets = Mapping[int, torch.Tensor] | torch.Tensor  # by class
