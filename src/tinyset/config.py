@@ -69,6 +69,7 @@ class CondenseConfig(Settings):
     parameterization: Literal["pixels", "tiles", "codes"] | None = None
     objective: str | None = None
     init: Literal["noise", "real"] | None = None
+    start: str | None = None  # a condensed set to begin with, by name or folder
 
     images_per_class: int | list[int] | dict[str, int] | None = None
     params_per_class: int | None = Field(None, ge=1)

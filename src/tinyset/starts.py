@@ -7,14 +7,14 @@ from typing import Any
 import torch
 
 from tinyset.budget import NUMBER_BYTES, CodePlan, nominal_budget, plan_codes
-from tinyset.condensed import serialize
+from tinyset.condensed import load, serialize
 from tinyset.config import CondenseConfig
 from tinyset.data.imageset import ImageSet
 from tinyset.errors import UserError
 from tinyset.files import cache_dir
 from tinyset.interrupts import Stop
 from tinyset.parameterizations.base import Parameterization
-from tinyset.parameterizations.codes import Codes, create_codes
+from tinyset.parameterizations.codes import Codes, create_codes, extend_codes
 from tinyset.progress import Progress
 from tinyset.rng import generator
 
@@ -23,18 +23,23 @@ def plan(config: CondenseConfig, real: ImageSet) -> CodePlan | tuple[int, ...]:
     """What will be stored: a plan of codes and decoders, or full-size images per class. Raises where nothing fits."""
     shape = real.image_shape
     nominal = nominal_values(config, real)
+    begun = _begun(config, real)
     if config.parameterization == "codes":
         planned = plan_codes(
             nominal,
             shape,
             decoder=config.decoder,
-            decoders=config.decoders,
+            decoders=config.decoders if begun is None else begun.decoders.count,
             codes=config.codes,
             code_channels=config.code_channels,
             budget_bytes=config.budget_bytes,
             storage=config.storage,
         )
-        return planned if config.budget_bytes is None else _within(planned, shape, config.budget_bytes, config.storage)
+        if config.budget_bytes is not None:
+            planned = _within(planned, shape, config.budget_bytes, config.storage)
+        if begun is not None:
+            _holds(planned, begun, config)
+        return planned
     numbers = math.prod(shape)
     counts = tuple(int(budget // numbers) for budget in nominal)
     if min(counts) < 1:
@@ -42,6 +47,30 @@ def plan(config: CondenseConfig, real: ImageSet) -> CodePlan | tuple[int, ...]:
             f"The budget of {min(nominal)} numbers per class is too small for one image of {numbers} numbers."
         )
     return counts
+
+
+def _begun(config: CondenseConfig, real: ImageSet) -> Codes | None:
+    """The set a run begins with, where it names one."""
+    if config.start is None:
+        return None
+    found = load(config.start)
+    made = found.parameterization
+    if not isinstance(made, Codes) or config.parameterization != "codes":
+        raise UserError(f"--start {config.start}: only codes and decoders can begin a set of codes and decoders.")
+    if (found.class_names, found.image_shape) != (tuple(real.class_names), tuple(real.image_shape)):
+        raise UserError(f"--start {config.start}: its classes or the size of its images are not those of the data.")
+    return made
+
+
+def _holds(planned: CodePlan, begun: Codes, config: CondenseConfig) -> None:
+    shape = tuple(begun.codes.shape[1:])
+    if (shape, begun.decoders.channels) != (tuple(planned.code_shape), tuple(planned.channels)):
+        sizes = " and ".join("x".join(map(str, size)) for size in (shape, planned.code_shape))
+        raise UserError(f"--start {config.start}: its codes and those of this budget differ, {sizes}.")
+    if config.decoders not in (None, begun.decoders.count):
+        raise UserError(f"--start {config.start} has {begun.decoders.count} decoders: leave --decoders out.")
+    if any(own > count for own, count in zip(begun.codes_per_class, planned.codes, strict=True)):
+        raise UserError(f"--start {config.start} has more codes than the budget holds: raise the budget.")
 
 
 def _within(planned: CodePlan, shape: tuple[int, int, int], budget_bytes: int, storage: str) -> CodePlan:
@@ -78,6 +107,8 @@ def start(
     stop: Stop | None = None,
 ) -> Parameterization:
     """The parameterization at step 0."""
+    if (begun := _begun(config, real)) is not None:
+        return extend_codes(begun, real, sizes, seed=config.seed).to(device)
     if config.parameterization == "codes":
         return create_codes(
             real,

@@ -28,7 +28,7 @@ def with_times(made: Forecast, config: CondenseConfig, real: ImageSet, rates: Ra
         return made
     per_image = 1 / rates.step + (made.passes - 1) / rates.forward
     pixels = real.image_shape[1] * real.image_shape[2]
-    pretrained = config.parameterization == "codes"
+    pretrained = config.parameterization == "codes" and config.start is None
     seconds = {
         "auto-encoder": pretrained * config.pretrain_steps * config.pretrain_batch * pixels / PRETRAIN_PIXELS_PER_S,
         "compilation": COMPILE_S[made.runs_on],

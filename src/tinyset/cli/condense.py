@@ -36,6 +36,8 @@ class Args(Common, DataFlags):
     """What they are asked to match: distribution, gradient, features, trajectory, kernel (default: the method's)."""
     init: Literal["noise", "real"] | None = None
     """What step 0 is made of (default: the method's)."""
+    start: str | None = None
+    """A smaller condensed set of the same classes to begin with, by name or folder: its decoders, its codes, and more codes."""
     recipe: str = "plain"
     """plain (KFS for minutes), fast (kfr, the most accurate per CPU-minute), best (kfr, the most accurate), paper, another
     shipped recipe, or a .yaml file; flags override it."""

@@ -187,3 +187,19 @@ def create_codes(
     made.decoders.load({k: v.expand(plan.decoders, *v.shape[1:]) for k, v in model.decoder.tensors().items()})
     made.decoders.perturb(noise, generator(seed, "decoder noise"))
     return made
+
+
+def extend_codes(begun: Codes, real: ImageSet, plan: CodePlan, *, seed: int) -> Codes:
+    """A larger set from a smaller one: its decoders, its codes, and more codes that its decoders make real images of.
+
+    Decoders part slowly where many codes share them; those of a small set have learned their styles already.
+    """
+    made = Codes(real.image_shape, plan.codes, plan.code_shape, plan.channels, plan.decoders)
+    made.decoders.load(begun.decoders.tensors())
+    with torch.no_grad():
+        for c, (count, offset) in enumerate(zip(plan.codes, made.offsets, strict=True)):
+            images = real.images[choose(real, c, count, generator(seed, "codes", c))]
+            own = begun.codes[begun.rows(c)["codes"]]
+            encoded = made.decoders.encode(padded(images, made.decoders.factor))
+            made.codes[offset : offset + count] = torch.cat([own, encoded[len(own) :]])
+    return made

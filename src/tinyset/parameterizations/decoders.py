@@ -13,6 +13,8 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+DARKEST = 0.02  # pixels are kept this far from 0 and 1 where their logits are asked for
+
 
 class Decoders(nn.Module):
     """D decoders of the same shape. `weights[l]` is D x C_in x C_out x 2 x 2, `biases[l]` is D x C_out."""
@@ -82,6 +84,15 @@ class Decoders(nn.Module):
             out.view(maps.shape).copy_(maps)
             return out
         return maps.reshape(count * self.count, colours, height * side, width * side)
+
+    @torch.no_grad()
+    def encode(self, images: torch.Tensor) -> torch.Tensor:
+        """The codes whose logits, averaged over the decoders, are nearest to those of `images`: least squares."""
+        matrix, offset = (part.mean(0) for part in self.affine())
+        logits = torch.logit(to_patches(images, self.factor), DARKEST)
+        codes = (logits - offset) @ torch.linalg.pinv(matrix)
+        height, width = (side // self.factor for side in images.shape[-2:])
+        return codes.view(len(images), height, width, -1).permute(0, 3, 1, 2)
 
     def parameter_list(self) -> list[nn.Parameter]:
         return [*self.weights, *self.biases]
