@@ -43,6 +43,17 @@ def test_the_encoder_as_one_affine_map_is_the_stack_of_convolutions() -> None:
     assert torch.equal(from_patches(to_patches(images, 8), 2, 3, 8), images)
 
 
+def test_codes_are_found_back_through_the_mean_of_the_decoders() -> None:
+    decoders = random_decoders((12, 9, 6, 3), 3)
+    with torch.no_grad():
+        for p in decoders.parameter_list():  # copies: the mean of the decoders is each of them
+            p.copy_(p[:1].expand_as(p))
+    codes = torch.randn(5, 12, 2, 3, generator=generator(2), dtype=torch.float64) * 0.1  # no pixel near 0 or 1
+    images = decoders(codes, torch.zeros(5, dtype=torch.long))
+    assert images.min() > 0.02 and images.max() < 0.98
+    torch.testing.assert_close(decoders.encode(images), codes)
+
+
 def made_codes(shape: tuple[int, int, int] = (3, 32, 32), **options: object) -> Codes:
     real = toy_images(40, 2, shape)
     plan = plan_codes((shape[0] * shape[1] * shape[2],) * 2, shape, decoders=4)
