@@ -89,9 +89,14 @@ def _cost(records: Sequence[RunRecord]) -> list[str]:
     if not records:
         return ["", "", ""]
     steps = ", ".join(dict.fromkeys(f"{record.artifact.steps:,}" for record in records))
-    spent = [f"{record.seconds / 60:.0f} min" if record.seconds is not None else "?" for record in records]
     links = ", ".join(f"`{record.name}`" for record in records)
-    return [steps, ", ".join(dict.fromkeys(spent)), links]
+    return [steps, ", ".join(dict.fromkeys(map(_spent, records))), links]
+
+
+def _spent(record: RunRecord) -> str:
+    """A set that another one began needed the time of that one too."""
+    minutes = "?" if record.seconds is None else f"{record.seconds / 60:.0f} min"
+    return minutes if record.config.start is None else f"{minutes} after `{record.config.start}`"
 
 
 def recipes(book: Book) -> str:
