@@ -67,12 +67,20 @@ def test_it_is_trained_from_there(small: Path) -> None:
         ({"codes": 1}, "more codes than the budget holds"),
         ({"images_per_class": 60}, "differ, 12x4x4 and 12x8x8"),
         ({"method": "dm"}, "only codes and decoders"),
+        ({"init": "noise"}, "leave --init noise out"),
         ({"start": "nowhere"}, "no condensed set at nowhere"),
     ],
 )
 def test_what_does_not_fit_is_named(small: Path, settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         larger(small, **settings)
+
+
+def test_learned_labels_are_refused(small: Path, tmp_path: Path) -> None:
+    made = tinyset.load(small)
+    made.parameterization.soft_labels = torch.nn.Parameter(torch.eye(2)[made.labels])
+    with pytest.raises(UserError, match="its labels were learned"):
+        larger(made.save(tmp_path / "soft"))
 
 
 def test_other_classes_are_refused(small: Path) -> None:

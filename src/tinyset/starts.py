@@ -59,10 +59,15 @@ def _begun(config: CondenseConfig, real: ImageSet) -> Codes | None:
         raise UserError(f"--start {config.start}: only codes and decoders can begin a set of codes and decoders.")
     if (found.class_names, found.image_shape) != (tuple(real.class_names), tuple(real.image_shape)):
         raise UserError(f"--start {config.start}: its classes or the size of its images are not those of the data.")
+    if found.soft_labels is not None:
+        raise UserError(f"--start {config.start}: its labels were learned, and further codes would have none.")
+    if config.init == "noise":
+        raise UserError(f"--start {config.start}: further codes are made of real images: leave --init noise out.")
     return made
 
 
 def _holds(planned: CodePlan, begun: Codes, config: CondenseConfig) -> None:
+    """Whether the set that is planned can hold the one it begins with."""
     shape = tuple(begun.codes.shape[1:])
     if (shape, begun.decoders.channels) != (tuple(planned.code_shape), tuple(planned.channels)):
         sizes = " and ".join("x".join(map(str, size)) for size in (shape, planned.code_shape))
