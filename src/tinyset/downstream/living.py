@@ -27,13 +27,12 @@ from tinyset.methods import resolve
 from tinyset.parameterizations.autoencoder import padded
 from tinyset.parameterizations.base import Parameterization
 from tinyset.parameterizations.codes import Codes
-from tinyset.parameterizations.decoders import Decoders, to_patches
+from tinyset.parameterizations.decoders import Decoders
 from tinyset.parameterizations.pixels import Pixels, choose
 from tinyset.parameterizations.tiles import Tiles
 from tinyset.progress import Progress, Silent
 from tinyset.rng import generator
 
-DARKEST = 0.02  # logits of black and white are infinite: pixels are kept this far from both
 RIDGE = 1e-4  # of the mean diagonal: decoders may leave a direction of the code unused
 
 
@@ -168,16 +167,13 @@ def with_classes(old: Parameterization, new: Parameterization) -> Parameterizati
 @torch.no_grad()
 def encode(decoders: Decoders, images: torch.Tensor) -> torch.Tensor:
     """Codes B x C_0 x h x w whose images under all decoders are nearest to `images` (uint8), by the equation above."""
-    factor = decoders.factor
-    pixels = padded(images, factor)
-    patches = torch.logit(to_patches(pixels, factor), eps=DARKEST)  # B x (h w) x (f f C)
+    pixels = padded(images, decoders.factor)
     matrices, offsets = decoders.affine()  # D x C_0 x (f f C), D x 1 x (f f C)
     square = torch.einsum("dip,djp->ij", matrices, matrices).double()
     square += RIDGE * square.diagonal().mean() * torch.eye(len(square), dtype=torch.float64)
-    right = patches @ matrices.sum(0).T - torch.einsum("dop,dip->i", offsets, matrices)
+    right = decoders.logits(pixels) @ matrices.sum(0).T - torch.einsum("dop,dip->i", offsets, matrices)
     codes = torch.linalg.solve(square, right.double().flatten(0, 1).T).T.float()
-    height, width = pixels.shape[2] // factor, pixels.shape[3] // factor
-    return codes.view(len(images), height, width, -1).permute(0, 3, 1, 2)
+    return decoders.codes_at(codes, pixels)
 
 
 def _old_and_new(condensed: CondensedSet, source: ImageSet, new: ImageSet, names: tuple[str, ...]) -> ImageSet:

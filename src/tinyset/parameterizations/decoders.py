@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-DARKEST = 0.02  # pixels are kept this far from 0 and 1 where their logits are asked for
+DARKEST = 0.02  # logits of black and white are infinite: pixels are kept this far from both
 
 
 class Decoders(nn.Module):
@@ -89,10 +89,16 @@ class Decoders(nn.Module):
     def encode(self, images: torch.Tensor) -> torch.Tensor:
         """The codes whose logits, averaged over the decoders, are nearest to those of `images`: least squares."""
         matrix, offset = (part.mean(0) for part in self.affine())
-        logits = torch.logit(to_patches(images, self.factor), DARKEST)
-        codes = (logits - offset) @ torch.linalg.pinv(matrix)
+        return self.codes_at((self.logits(images) - offset) @ torch.linalg.pinv(matrix), images)
+
+    def logits(self, images: torch.Tensor) -> torch.Tensor:
+        """Of the patches of `images`, B x (h w) x (f f C)."""
+        return torch.logit(to_patches(images, self.factor), DARKEST)
+
+    def codes_at(self, positions: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+        """Codes B x C_0 x h x w of `images` from the C_0 numbers of each of their positions."""
         height, width = (side // self.factor for side in images.shape[-2:])
-        return codes.view(len(images), height, width, -1).permute(0, 3, 1, 2)
+        return positions.view(len(images), height, width, -1).permute(0, 3, 1, 2)
 
     def parameter_list(self) -> list[nn.Parameter]:
         return [*self.weights, *self.biases]
