@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from tinyset.errors import UserError
 
 MOST_QUOTED = 100  # letters of a wrong value
+BUDGETS = ("images_per_class", "params_per_class", "budget_bytes")  # a set has one of them
 MOST_YAML_BYTES, MOST_YAML_VALUES = 1 << 20, 100_000
 
 
@@ -127,7 +128,7 @@ class CondenseConfig(Settings):
 
     @model_validator(mode="after")
     def _one_budget(self) -> Self:
-        given = [k for k in ("images_per_class", "params_per_class", "budget_bytes") if getattr(self, k) is not None]
+        given = [budget for budget in BUDGETS if getattr(self, budget) is not None]
         if len(given) > 1:
             raise ValueError(f"give one budget, not {' and '.join(given)}")
         return self

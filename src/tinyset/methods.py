@@ -6,7 +6,7 @@ Adding a method is one line here, and one file where its objective is new.
 from dataclasses import dataclass, field
 from typing import Any
 
-from tinyset.config import CondenseConfig, recipe
+from tinyset.config import BUDGETS, CondenseConfig, recipe
 from tinyset.errors import UserError
 
 # papers step on normalised pixels: an SGD rate r of theirs is r std^2 of ours, and std is about 0.2 (docs/methods)
@@ -97,6 +97,8 @@ def resolve(recipe_name: str | None, flags: dict[str, Any]) -> CondenseConfig:
     for layer in [*layers, values, given]:
         for key, value in layer.items():
             merged[key] = {**merged.get(key, {}), **(value or {})} if key in ("rates", "options") else value
-    if name in METHODS and point.objective is None:
+    if point.objective is None:
         merged["steps"] = 0
+    if all(merged.get(budget) is None for budget in BUDGETS):
+        merged["images_per_class"] = 1
     return CondenseConfig.parse(merged, f"recipe {recipe_name}" if recipe_name else "settings")

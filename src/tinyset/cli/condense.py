@@ -99,8 +99,6 @@ def settings(args: Args) -> dict[str, Any]:
     flags["memory_limit_bytes"] = None if args.memory_limit is None else parse_bytes(args.memory_limit)
     flags["options"] = dict(pair(item, "--option") for item in args.option) or None
     flags["rates"] = dict(pair(item, "--rate") for item in args.rate) or None
-    if not any(flags[key] for key in ("images_per_class", "params_per_class", "budget_bytes")):
-        flags["images_per_class"] = 1 if args.recipe in ("plain", "fast", "best", "paper") else None
     return flags
 
 
