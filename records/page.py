@@ -213,8 +213,8 @@ def ablations(book: Book) -> str:
         if not named:
             parts.append(f"{group.what}: not run yet.\n")
             continue
-        base = named.get(group.base) or book.results.get(group.base)
-        ordered = sorted(named.values(), key=lambda record: (record.name != group.base, record.name))
+        base = named.pop(group.base, None) or book.results.get(group.base)
+        ordered = [*filter(None, [base]), *(named[name] for name in sorted(named))]
         lines = [_ablation(record, base, group) for record in ordered]
         parts.append(pipe_table([group.what, "accuracy", "n", "steps", "condensed in", "record"], lines))
     return "\n".join(parts)
@@ -236,7 +236,7 @@ def differences(record: RunRecord, base: RunRecord) -> str:
 def _change(key: str, then: Any, now: Any) -> str:
     if isinstance(now, dict) and isinstance(then, dict):
         keys = [k for k in {**then, **now} if then.get(k) != now.get(k)]
-        return "; ".join(_change(k, then.get(k), now.get(k)) for k in keys)
+        return "; ".join(_change(f"rate of {k}" if key == "rates" else k, then.get(k), now.get(k)) for k in keys)
     return f"{key} {'–' if then is None else then} → {'–' if now is None else now}"
 
 

@@ -40,6 +40,7 @@ budget:
 pictures: [cifar10-1]
 ablations:
   - {{what: stripes, of: stripes, base: stripes-base, protocol: "steps:4"}}
+  - {{what: beside a result, of: stripes-slow, base: a, protocol: "steps:4"}}
   - {{what: nothing, of: nothing, base: nothing}}
 """
 
@@ -76,7 +77,10 @@ def test_tables_figures_and_ablations(book: Book, tmp_path: Path) -> None:
     ours = next(line for line in text.splitlines() if line.startswith("| **ours**"))
     assert ours.count("not run") == 9 and "SVHN, 1: the reason of it." in text
     assert "68.5" in text and "59.8 ± 0.5" in text and "the other reason" in text
-    assert "rates" not in text and "codes 0.1 → 0.05" in text and "networks 2 → 7" in text and "the base" in text
+    assert "rate of codes 0.1 → 0.05" in text and "networks 2 → 7" in text
+    for group, base in (("stripes", "stripes-base"), ("beside a result", "a")):
+        rows = text.split(f"| {group} |")[1].splitlines()[2:4]
+        assert rows[0].startswith("| the base |") and rows[0].endswith(f"`{base}` |") and "`stripes-slow`" in rows[1]
     assert "nothing: not run yet." in text and "SVHN, 1: not run yet." in text
     drawn = draw(book, tmp_path / "pictures")
     assert {path.name for path in drawn} >= {"budget-cifar10-1.svg", "budget-cifar10-1.png"}
