@@ -96,7 +96,10 @@ def _cost(records: Sequence[RunRecord]) -> list[str]:
 def _spent(record: RunRecord) -> str:
     """A set that another one began needed the time of that one too."""
     minutes = "?" if record.seconds is None else f"{record.seconds / 60:.0f} min"
-    return minutes if record.config.start is None else f"{minutes} after `{record.config.start}`"
+    if record.config.start is None:
+        return minutes
+    begun = record.config.start.removesuffix("/artifact").rpartition("/")[2]  # a shipped set, or that of a record
+    return f"{minutes} after `{begun}`"
 
 
 def recipes(book: Book) -> str:
