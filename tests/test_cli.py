@@ -1,6 +1,7 @@
 """The command line as people meet it: one sentence for a mistake, exit code 2, nothing left behind."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,16 @@ def test_help_does_not_import_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "--images-per-class" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["--help"], ["condense", "--help"]])
+def test_a_reader_that_leaves_is_no_error(words: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    code = f"import sys; from tinyset.cli import main; sys.exit(main({words!r}))"
+    done = subprocess.run([sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_verb_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:

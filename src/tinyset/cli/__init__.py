@@ -4,6 +4,7 @@ import contextlib
 import errno
 import importlib
 import io
+import os
 import re
 import shlex
 import sys
@@ -48,9 +49,14 @@ WORLD = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno
 def main(argv: list[str] | None = None) -> int:
     """Exit codes: 0; 1 failure; 2 usage; 130 after SIGINT; 143 after SIGTERM."""
     try:
-        return _main(argv)
+        code = _main(argv)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:  # before there was anything to save
         return _complain("interrupted", 130)
+    except BrokenPipeError:  # who read has gone, as `head` does; what the exit would still flush goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _main(argv: list[str] | None) -> int:
@@ -151,9 +157,6 @@ def _run(module: Any, args: Any, command: str) -> int:
     except KeyboardInterrupt:
         console.progress.finish()
         return _complain("interrupted", 130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
     except OSError as error:
         if error.errno not in WORLD:
             raise
