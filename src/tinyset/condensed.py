@@ -6,45 +6,39 @@ README.md, preview.png  for people
 """
 
 import hashlib
-import json
 import math
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import resources
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save as safetensors_bytes
 from torch.utils.data import Dataset
 
 from tinyset import hub
 from tinyset.artifact import (
     CARD,
     CONFIG,
-    FORMAT,
-    PREVIEW,
     PRIVACY,
-    RESULTS,
     TENSORS,
     ArtifactConfig,
     PrivacyReport,
     read_config,
     read_tensors,
-    seal,
     verify,
 )
 from tinyset.batches import Batches
 from tinyset.budget import overhead_percent
 from tinyset.card import card, preview
 from tinyset.data.limits import fits_memory
-from tinyset.errors import RunError, UserError
-from tinyset.files import META, building_folder, replace_folder, write_atomic, write_json
+from tinyset.errors import UserError
+from tinyset.files import write_atomic, write_json
 from tinyset.parameterizations.base import Parameterization
+from tinyset.parameterizations.codes import Codes
 from tinyset.protocols import protocol as named_protocol
+from tinyset.saving import check_place, serialize, write_set
 from tinyset.storage import PRECISIONS, pack, unpack
 from tinyset.version import __version__
 
@@ -202,22 +196,10 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
 
     def drop(self, decoders: Sequence[int] = (), codes: int = 0) -> "CondensedSet":
         """The same set without these decoders, and without the last `codes` codes of each class."""
-        spec, tensors = self.config.spec, self.parameterization.tensors()
-        if self.config.kind != "codes":
+        if not isinstance(self.parameterization, Codes):
             raise UserError(f"A set of {self.config.kind} has no codes or decoders to drop.")
-        kept = [d for d in range(spec["decoders"]) if d not in decoders]
-        counts = [count - codes for count in spec["codes_per_class"]]
-        if not kept or min(counts) < 1:
-            raise UserError("Dropping these would leave a class without images.")
-        offsets = list(accumulate(spec["codes_per_class"], initial=0))[:-1]
-        rows = [row for first, m in zip(offsets, counts, strict=True) for row in range(first, first + m)]
-        fewer = {name: tensor[kept] for name, tensor in tensors.items() if name.startswith("decoders.")}
-        fewer["codes"] = tensors["codes"][rows]
-        if self.soft_labels is not None:  # a row per image: code row x decoder d
-            fewer["soft_labels"] = self.soft_labels[[row * spec["decoders"] + d for row in rows for d in kept]]
-        spec = {**spec, "codes_per_class": counts, "decoders": len(kept)}
-        made = type(self.parameterization).restore(spec, fewer)
-        return CondensedSet(made, self.config.model_copy(update={"spec": spec}))
+        made = self.parameterization.without(decoders, codes)
+        return CondensedSet(made, self.config.model_copy(update={"spec": made.spec()}))
 
     # -- files --------------------------------------------------------------------------------------------------
 
@@ -228,30 +210,17 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
         """Write the folder at once: it is there complete or not at all."""
         target = Path(path)
-        if target.exists() and any(target.iterdir() if target.is_dir() else [target]) and not overwrite:
-            raise UserError(f"{target} exists and is not empty: choose another place or overwrite it.")
-        if target.is_dir() and any(target.iterdir()) and not (target / CONFIG).exists():
-            raise UserError(f"{target} holds other files and is not a condensed set: it is left alone.")
-        values = self.config.model_dump(mode="json")
-        try:
-            building = building_folder(target)
-        except OSError as error:
-            raise RunError(f"Cannot write {target}: {error.strerror or error}.") from error
-        try:
-            write_atomic(building / TENSORS, self._serialized)
-            write_json(building / CONFIG, values | {"checksum": seal(values, self.fingerprint)})
-            privacy = PrivacyReport.read(target, self.fingerprint)
-            write_atomic(building / CARD, card(self.config, self.ledger(), len(self), privacy))
-            self.preview().save(building / PREVIEW)
-            if privacy is not None:
-                shutil.copyfile(target / PRIVACY, building / PRIVACY)
-            if (target / RESULTS).is_file():  # keyed by content: still true of what they were measured on
-                shutil.copyfile(target / RESULTS, building / RESULTS)
-            replace_folder(building, target)
-        except OSError as error:
-            raise RunError(f"Cannot write {target}: {error.strerror or error}.") from error
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
+        check_place(target, overwrite)
+        privacy = PrivacyReport.read(target, self.fingerprint)
+        write_set(
+            target,
+            self.config,
+            tensors=self._serialized,
+            fingerprint=self.fingerprint,
+            card=card(self.config, self.ledger(), len(self), privacy),
+            preview=self.preview(),
+            privacy=privacy,
+        )
         self.path = target
         return target
 
@@ -271,14 +240,6 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
     def preview(self) -> Any:
         """Up to ten images of up to twenty classes."""
         return preview(self.parameterization, self.class_names)
-
-
-def serialize(made: Parameterization, precision: str) -> bytes:
-    """`condensed.safetensors`: the packed tensors, and the class of each code (of each image where there are no codes)."""
-    tensors = pack({name: tensor.cpu() for name, tensor in made.tensors().items()}, precision)
-    units = made.spec().get("codes_per_class") or made.counts
-    tensors["labels"] = torch.repeat_interleave(torch.arange(len(units), dtype=torch.int32), torch.tensor(units))
-    return safetensors_bytes(tensors, {META: json.dumps({"format": FORMAT})})
 
 
 def _one_or_all(values: Any) -> int | list[int]:

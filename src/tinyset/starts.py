@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tinyset.budget import NUMBER_BYTES, CodePlan, nominal_budget, plan_codes
-from tinyset.condensed import load, serialize
+from tinyset.condensed import load
 from tinyset.config import CondenseConfig
 from tinyset.data.imageset import ImageSet
 from tinyset.errors import UserError
@@ -17,6 +17,7 @@ from tinyset.parameterizations.base import Parameterization
 from tinyset.parameterizations.codes import Codes, create_codes, extend_codes
 from tinyset.progress import Progress
 from tinyset.rng import generator
+from tinyset.saving import serialize
 
 
 def plan(config: CondenseConfig, real: ImageSet) -> CodePlan | tuple[int, ...]:

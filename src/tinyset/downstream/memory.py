@@ -1,7 +1,7 @@
 """Replay memories of a stream of classes, all within the same number of bytes: KFS, DM, herding, random.
 
 A memory is a parameterization that grows by the classes of each step. The bytes are those of the artifact that would be saved
-(`condensed.serialize`), shared equally by all classes of the stream, so a memory is full after the last step and not before.
+(`saving.serialize`), shared equally by all classes of the stream, so a memory is full after the last step and not before.
 KFS learns its decoders on the classes of the first step; later classes use them frozen and cost their codes.
 """
 
@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from tinyset.budget import CodePlan
-from tinyset.condensed import serialize
 from tinyset.config import CondenseConfig
 from tinyset.data.imageset import ImageSet, Splits
 from tinyset.downstream.living import match, new_class, with_classes
@@ -24,6 +23,7 @@ from tinyset.parameterizations.pixels import Pixels
 from tinyset.progress import Progress
 from tinyset.protocols import protocol
 from tinyset.rng import generator
+from tinyset.saving import serialize
 from tinyset.selection import select
 from tinyset.starts import plan, start
 from tinyset.storage import pack, unpack

@@ -11,7 +11,7 @@ from typing import Any
 
 from tinyset.bank import open_bank
 from tinyset.budget import NUMBER_BYTES
-from tinyset.condensed import CondensedSet, serialize
+from tinyset.condensed import CondensedSet
 from tinyset.data.imageset import ImageSet, Splits
 from tinyset.downstream.parts import Parts, changed, per_unit, unit_counts
 from tinyset.downstream.subsets import Match, matches, total
@@ -23,6 +23,7 @@ from tinyset.files import cache_dir
 from tinyset.machine import pick_device
 from tinyset.parameterizations.codes import Codes
 from tinyset.progress import Progress, Silent
+from tinyset.saving import serialize
 from tinyset.storage import PRECISIONS
 
 

@@ -18,7 +18,7 @@ from tinyset.interrupts import Stop
 from tinyset.parameterizations.autoencoder import padded, pretrain
 from tinyset.parameterizations.base import Parameterization
 from tinyset.parameterizations.decoders import Decoders
-from tinyset.parameterizations.labels import label_groups, label_parameters, label_tensors, restore_labels
+from tinyset.parameterizations.labels import NAME, label_groups, label_parameters, label_tensors, restore_labels
 from tinyset.parameterizations.pixels import choose
 from tinyset.progress import Progress
 from tinyset.rng import derive, generator
@@ -103,6 +103,20 @@ class Codes(Parameterization):
         made.decoders.load(tensors)
         restore_labels(made, tensors)
         return made
+
+    def without(self, decoders: Sequence[int] = (), codes: int = 0) -> "Codes":
+        """The same without these decoders, and without the last `codes` codes of each class."""
+        spec, tensors, count = self.spec(), self.tensors(), self.decoders.count
+        kept = [d for d in range(count) if d not in decoders]
+        counts = [m - codes for m in self.codes_per_class]
+        if not kept or min(counts) < 1:
+            raise UserError("Dropping these would leave a class without images.")
+        rows = [row for first, m in zip(self.offsets, counts, strict=True) for row in range(first, first + m)]
+        fewer = {name: tensor[kept] for name, tensor in tensors.items() if name.startswith("decoders.")}
+        fewer["codes"] = tensors["codes"][rows]
+        if NAME in tensors:  # a row per image: code row x decoder d
+            fewer[NAME] = tensors[NAME][[row * count + d for row in rows for d in kept]]
+        return Codes.restore({**spec, "codes_per_class": counts, "decoders": len(kept)}, fewer)
 
     def rows(self, class_: int) -> dict[str, slice]:
         first = self.offsets[class_]
