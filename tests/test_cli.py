@@ -50,12 +50,24 @@ def test_help_does_not_import_torch() -> None:
 
 @pytest.mark.parametrize("words", [["--help"], ["condense", "--help"]])
 def test_a_reader_that_leaves_is_no_error(words: list[str]) -> None:
+    done = unread(words, "stdout")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", [["typo"], ["condense", "--typo"], ["inspect", "nowhere"]])
+def test_a_mistake_is_one_though_nobody_reads_the_sentence(words: list[str]) -> None:
+    assert unread(words, "stderr").returncode == 2
+
+
+def unread(words: list[str], stream: str) -> subprocess.CompletedProcess[str]:
+    """`tinyset WORDS` with a stream that nobody reads any more."""
     reader, writer = os.pipe()
     os.close(reader)
     code = f"import sys; from tinyset.cli import main; sys.exit(main({words!r}))"
-    done = subprocess.run([sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, text=True)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: writer}
+    done = subprocess.run([sys.executable, "-c", code], text=True, **streams)
     os.close(writer)
-    assert (done.returncode, done.stderr) == (0, "")
+    return done
 
 
 def test_every_verb_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:

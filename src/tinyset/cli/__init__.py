@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from tinyset import processes
 
@@ -54,8 +54,8 @@ def main(argv: list[str] | None = None) -> int:
         return code
     except KeyboardInterrupt:  # before there was anything to save
         return _complain("interrupted", 130)
-    except BrokenPipeError:  # who read has gone, as `head` does; what the exit would still flush goes nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # who read has gone, as `head` does
+        _hush(sys.stdout)
         return 0
 
 
@@ -128,8 +128,16 @@ def _sentence(boxed: str) -> str:
 
 def _complain(message: str, code: int) -> int:
     if processes.speaks():
-        print(f"tinyset: {message.rstrip('.')}.", file=sys.stderr)
+        try:
+            print(f"tinyset: {message.rstrip('.')}.", file=sys.stderr)
+        except BrokenPipeError:  # the code stands, whether or not anybody reads
+            _hush(sys.stderr)
     return code
+
+
+def _hush(stream: TextIO) -> None:
+    """What the exit would still flush goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _run(module: Any, args: Any, command: str) -> int:
