@@ -1,4 +1,4 @@
-"""Write docs/results.md and the figures it shows."""
+"""Write docs/results.md, the figures it shows, and what the records' own pages say was measured."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ from records.book import Book
 from records.figures import draw
 from records.page import page
 from tinyset.files import write_atomic
+from tinyset.records import renew
 
 ROOT = Path(__file__).parents[1]
 
@@ -16,6 +17,9 @@ def main() -> None:
         print(path.relative_to(ROOT))
     write_atomic(ROOT / "docs" / "results.md", page(book))
     print("docs/results.md")
+    for record in (*book.results.values(), *book.ablations.values()):
+        if renew(record.folder):
+            print((record.folder / "README.md").relative_to(ROOT))
 
 
 if __name__ == "__main__":

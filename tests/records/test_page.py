@@ -104,6 +104,15 @@ def test_the_committed_page_is_what_the_records_say() -> None:
         assert (ROOT / "docs" / "pictures" / picture).is_file(), picture
 
 
+def test_the_committed_records_say_what_was_measured() -> None:
+    book = Book(ROOT / "records")
+    for record in (*book.results.values(), *book.ablations.values()):
+        text = (record.folder / "README.md").read_text(encoding="utf-8")
+        for row in record.final_rows():
+            said = f"{row.accuracy} % ({row.network}, {row.protocol}, n = {row.accuracy.n})"
+            assert said in text, f"{record.name}: run `make results`"
+
+
 def test_the_flags_of_a_recipe_are_those_of_its_record() -> None:
     book = Book(ROOT / "records")
     how = {"device", "threads", "time_limit_s", "checkpoint_every"}  # it was run, not what

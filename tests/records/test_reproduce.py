@@ -12,7 +12,7 @@ from tinyset.cli import main
 from tinyset.condensed import load
 from tinyset.evaluation.metrics import Spread
 from tinyset.files import sha256_file
-from tinyset.records import keep, read
+from tinyset.records import keep, read, renew
 from tinyset.records.reproduction import Cell, noise
 
 
@@ -40,6 +40,19 @@ def test_what_a_record_holds(place: Path) -> None:
     readme = (place / "record" / "README.md").read_text()
     assert "A note." in readme and record.made.sha256 in readme and record.environment["command"] in readme
     assert not (place / "record" / "artifact" / "results.jsonl").exists()
+
+
+def test_a_record_measured_again_says_so(place: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "record"
+    shutil.copytree(place / "record", folder)
+    path = folder / "results.jsonl"
+    before, lines = (folder / "README.md").read_text(), path.read_text().splitlines()
+    assert not renew(folder) and (folder / "README.md").read_text() == before
+    path.write_text("".join(f"{line}\n" for line in lines if json.loads(line)["seed"] != 2))
+    assert before.count("n = 3") == 2 and renew(folder)
+    after = (folder / "README.md").read_text()
+    assert after.count("n = 2") == 2 and "n = 3" not in after
+    assert after.splitlines()[:2] == before.splitlines()[:2] and after.splitlines()[4:] == before.splitlines()[4:]
 
 
 def test_rows_of_the_set_and_of_its_baselines(place: Path) -> None:

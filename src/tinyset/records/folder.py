@@ -10,9 +10,9 @@ README.md      for people
 """
 
 import json
+import re
 import shutil
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,14 @@ from tinyset.errors import RunError, UserError
 from tinyset.evaluation.metrics import accuracy
 from tinyset.evaluation.results import Record, Results, default_path
 from tinyset.evaluation.rows import Row, row_of
-from tinyset.files import building_folder, replace_folder, write_json
+from tinyset.files import building_folder, replace_folder, write_atomic, write_json
 from tinyset.runs import cost
 
 SMALL = 1_500_000  # bytes of a set that is kept with its record, so that it can be measured again on another machine
-MADE = "record.json"
+MADE, README = "record.json", "README.md"
 COPIED = ("config.yaml", "env.json", "metrics.jsonl")
 README_TEXT = """# {name}
-{note}{what}: {score}.
+{note}{measured}
 
     {command}
     tinyset reproduce {place}
@@ -160,7 +160,7 @@ def keep(run: Path, out: Path, *, note: str = "", overwrite: bool = False) -> Ru
                 shutil.copyfile(run / "artifact" / name, building / "artifact" / name)
         facts = {"sha256": condensed.fingerprint, "bytes": condensed.bytes, "images": len(condensed)}
         write_json(building / MADE, {**facts, "artifact": _json(run / "artifact" / CONFIG)})
-        (building / "README.md").write_text(_readme(read(building), out, note), encoding="utf-8")
+        (building / README).write_text(_readme(read(building), out, note), encoding="utf-8")
         replace_folder(building, out)
     except OSError as error:
         raise RunError(f"Cannot write {out}: {error.strerror or error}.") from error
@@ -169,10 +169,27 @@ def keep(run: Path, out: Path, *, note: str = "", overwrite: bool = False) -> Ru
     return read(out)
 
 
-def _readme(record: RunRecord, out: Path, note: str) -> str:
-    config, environment = record.artifact, record.environment
+def renew(folder: Path) -> bool:
+    """Make README.md say all that has been measured by now; whether it did not."""
+    record, path = read(folder), folder / README
+    text = _text(path)
+    what, score = _measured(record)
+    renewed = re.sub(rf"^{re.escape(what)}: .*$", lambda _: f"{what}: {score}.", text, count=1, flags=re.MULTILINE)
+    if renewed != text:
+        write_atomic(path, renewed)
+    return renewed != text
+
+
+def _measured(record: RunRecord) -> tuple[str, str]:
+    """What the set is, and its accuracies."""
     budget = record.config.images_per_class
     size = f"{budget} image(s) per class" if isinstance(budget, int) else f"{record.made.bytes:,} bytes"
+    said = [f"{row.accuracy} % ({row.network}, {row.protocol}, n = {row.accuracy.n})" for row in record.final_rows()]
+    return f"{record.artifact.method} on {record.artifact.source}, {size}", ", ".join(said) or "not evaluated"
+
+
+def _readme(record: RunRecord, out: Path, note: str) -> str:
+    config, environment = record.artifact, record.environment
     took = "" if record.seconds is None else f" in {record.seconds / 60:.1f} min"
     if environment:
         took += f" on {environment.get('cpu')}, {environment.get('threads')} thread(s)"
@@ -181,8 +198,7 @@ def _readme(record: RunRecord, out: Path, note: str) -> str:
     return README_TEXT.format(
         name=out.name,
         note=f"{note.strip()}\n\n" if note.strip() else "",
-        what=f"{config.method} on {config.source}, {size}",
-        score=_score(record.final_rows()),
+        measured="{}: {}.".format(*_measured(record)),
         command=environment.get("command") or f"tinyset condense {config.source} --out RUN --recipe {out}/config.yaml",
         place=out,
         steps=config.steps,
@@ -190,11 +206,6 @@ def _readme(record: RunRecord, out: Path, note: str) -> str:
         tensors=TENSORS,
         sha256=record.made.sha256,
     )
-
-
-def _score(rows: Sequence[Row]) -> str:
-    said = [f"{row.accuracy} % ({row.network}, {row.protocol}, n = {row.accuracy.n})" for row in rows]
-    return ", ".join(said) or "not evaluated"
 
 
 def _json(path: Path) -> dict[str, Any]:
