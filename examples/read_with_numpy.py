@@ -56,16 +56,18 @@ def unpack(stored):
 
 
 def decode_codes(config, tensors):
-    """Every code through every decoder: transposed 2x2 convolutions of stride 2, then a sigmoid."""
-    layers = len(config["spec"]["channels"]) - 1
-    decoders = config["spec"]["decoders"]
+    """Every code through every decoder of its family: transposed 2x2 convolutions of stride 2, then a sigmoid."""
+    spec = config["spec"]
+    layers, decoders, families = len(spec["channels"]) - 1, spec["decoders"], spec.get("families", 1)
+    family = np.concatenate([np.arange(m) * families // m for m in spec["codes_per_class"]])
+    which = family[:, None] * decoders + np.arange(decoders)  # codes x decoders
     maps = np.repeat(tensors["codes"][:, None], decoders, axis=1)  # codes x decoders x C x H x W
     for i in range(layers):
-        weight, bias = tensors[f"decoders.{i}.weight"], tensors[f"decoders.{i}.bias"]
+        weight, bias = tensors[f"decoders.{i}.weight"][which], tensors[f"decoders.{i}.bias"][which]
         # with kernel 2 and stride 2 each pixel becomes a 2x2 block: a product per pixel, then a rearrangement
-        blocks = np.einsum("mdchw,dcoyx->mdohywx", maps, weight, optimize=True)
+        blocks = np.einsum("mdchw,mdcoyx->mdohywx", maps, weight, optimize=True)
         codes, _, channels, height, _, width, _ = blocks.shape
-        maps = blocks.reshape(codes, decoders, channels, 2 * height, 2 * width) + bias[None, :, :, None, None]
+        maps = blocks.reshape(codes, decoders, channels, 2 * height, 2 * width) + bias[..., None, None]
     _, height, width = config["image_shape"]
     pixels = 1 / (1 + np.exp(-maps[..., :height, :width]))
     return pixels.reshape(-1, *pixels.shape[2:])

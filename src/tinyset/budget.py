@@ -32,6 +32,7 @@ class CodePlan:
     codes: tuple[int, ...]  # M of each class
     decoders: int
     nominal: tuple[int, ...]  # the budget of each class in numbers
+    families: int = 1  # each with so many decoders, and an equal part of the codes
 
     @property
     def decoder_parameters(self) -> int:
@@ -40,7 +41,8 @@ class CodePlan:
     @property
     def params_per_class(self) -> float:
         """The mean over classes of all stored numbers, decoders shared equally."""
-        total = sum(self.codes) * math.prod(self.code_shape) + self.decoders * self.decoder_parameters
+        decoders = self.families * self.decoders
+        total = sum(self.codes) * math.prod(self.code_shape) + decoders * self.decoder_parameters
         return total / len(self.codes)
 
     @property
@@ -50,8 +52,9 @@ class CodePlan:
     def describe(self) -> str:
         codes = f"{self.codes[0]}" if len(set(self.codes)) == 1 else f"{min(self.codes)} to {max(self.codes)}"
         shape = "x".join(str(n) for n in self.code_shape)
+        families = f" in {self.families} families" if self.families > 1 else ""
         return (
-            f"{codes} codes of {shape} per class x {self.decoders} {self.decoder}-resolution decoders of "
+            f"{codes} codes of {shape} per class{families} x {self.decoders} {self.decoder}-resolution decoders of "
             f"{self.decoder_parameters} parameters: {self.params_per_class:.1f} numbers per class, "
             f"{self.overhead_percent:+.2f} % of the budget"
         )

@@ -70,7 +70,7 @@ class CondenseConfig(Settings):
     parameterization: Literal["pixels", "tiles", "codes"] | None = None
     objective: str | None = None
     init: Literal["noise", "real"] | None = None
-    start: str | None = None  # a condensed set to begin with, by name or folder
+    start: str | None = None  # condensed sets to begin with, by name or folder, separated by commas
 
     images_per_class: int | list[int] | dict[str, int] | None = None
     params_per_class: int | None = Field(None, ge=1)

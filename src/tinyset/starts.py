@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tinyset.budget import NUMBER_BYTES, CodePlan, nominal_budget, plan_codes
+from tinyset.budget import FACTOR, MOST_OVER, NUMBER_BYTES, CodePlan, nominal_budget, plan_codes
 from tinyset.condensed import load
 from tinyset.config import CondenseConfig
 from tinyset.data.imageset import ImageSet
@@ -14,7 +14,8 @@ from tinyset.errors import UserError
 from tinyset.files import cache_dir
 from tinyset.interrupts import Stop
 from tinyset.parameterizations.base import Parameterization
-from tinyset.parameterizations.codes import Codes, create_codes, extend_codes
+from tinyset.parameterizations.beginnings import create_codes, extend_codes, side_by_side
+from tinyset.parameterizations.codes import Codes
 from tinyset.progress import Progress
 from tinyset.rng import generator
 from tinyset.saving import serialize
@@ -25,12 +26,14 @@ def plan(config: CondenseConfig, real: ImageSet) -> CodePlan | tuple[int, ...]:
     shape = real.image_shape
     nominal = nominal_values(config, real)
     begun = _begun(config, real)
+    if begun is not None and begun.families > 1:
+        return _of_families(begun, nominal, config)
     if config.parameterization == "codes":
         planned = plan_codes(
             nominal,
             shape,
             decoder=config.decoder,
-            decoders=config.decoders if begun is None else begun.decoders.count,
+            decoders=config.decoders if begun is None else begun.per_code,
             codes=config.codes,
             code_channels=config.code_channels,
             budget_bytes=config.budget_bytes,
@@ -51,20 +54,55 @@ def plan(config: CondenseConfig, real: ImageSet) -> CodePlan | tuple[int, ...]:
 
 
 def _begun(config: CondenseConfig, real: ImageSet) -> Codes | None:
-    """The set a run begins with, where it names one."""
+    """The set a run begins with, where it names one; several, separated by commas, stand side by side as families."""
     if config.start is None:
         return None
-    found = load(config.start)
+    names = config.start.split(",")
+    sets = [_loaded(name, config, real) for name in names]
+    for name, made in zip(names, sets, strict=True):
+        if made.spec() != sets[0].spec():
+            raise UserError(
+                f"--start {name}: its codes and decoders are not as many, or of another size, than the first's."
+            )
+    return sets[0] if len(sets) == 1 else side_by_side(sets)
+
+
+def _loaded(name: str, config: CondenseConfig, real: ImageSet) -> Codes:
+    found = load(name)
     made = found.parameterization
     if not isinstance(made, Codes) or config.parameterization != "codes":
-        raise UserError(f"--start {config.start}: only codes and decoders can begin a set of codes and decoders.")
+        raise UserError(f"--start {name}: only codes and decoders can begin a set of codes and decoders.")
     if (found.class_names, found.image_shape) != (tuple(real.class_names), tuple(real.image_shape)):
-        raise UserError(f"--start {config.start}: its classes or the size of its images are not those of the data.")
+        raise UserError(f"--start {name}: its classes or the size of its images are not those of the data.")
     if found.soft_labels is not None:
-        raise UserError(f"--start {config.start}: its labels were learned, and further codes would have none.")
+        raise UserError(f"--start {name}: its labels were learned, and further codes would have none.")
     if config.init == "noise":
-        raise UserError(f"--start {config.start}: further codes are made of real images: leave --init noise out.")
+        raise UserError(f"--start {name}: further codes are made of real images: leave --init noise out.")
     return made
+
+
+def _of_families(begun: Codes, nominal: tuple[int, ...], config: CondenseConfig) -> CodePlan:
+    """Families are stored as they are: there is a limit, and nothing to plan."""
+    shape = (begun.codes.shape[1], begun.codes.shape[2], begun.codes.shape[3])
+    decoder = next(name for name, factor in FACTOR.items() if factor == begun.decoders.factor)
+    channels, codes = begun.decoders.channels, begun.codes_per_class
+    planned = CodePlan(decoder, channels, shape, codes, begun.per_code, nominal, begun.families)
+    if config.budget_bytes is not None:
+        have, most, unit = len(serialize(begun, config.storage)), config.budget_bytes, "bytes"
+    else:
+        have, most, unit = (
+            round(planned.params_per_class),
+            int(MOST_OVER * sum(nominal) / len(nominal)),
+            "numbers per class",
+        )
+    if have > most:
+        raise UserError(
+            f"--start: the {begun.families} families have {have:,} {unit}, and the budget is {most:,}: raise it, or name "
+            "fewer sets."
+        )
+    if config.decoders is not None or config.codes is not None:
+        raise UserError("--start: families keep their codes and decoders: leave --codes and --decoders out.")
+    return planned
 
 
 def _holds(planned: CodePlan, begun: Codes, config: CondenseConfig) -> None:
@@ -73,8 +111,8 @@ def _holds(planned: CodePlan, begun: Codes, config: CondenseConfig) -> None:
     if (shape, begun.decoders.channels) != (tuple(planned.code_shape), tuple(planned.channels)):
         sizes = " and ".join("x".join(map(str, size)) for size in (shape, planned.code_shape))
         raise UserError(f"--start {config.start}: its codes and those of this budget differ, {sizes}.")
-    if config.decoders not in (None, begun.decoders.count):
-        raise UserError(f"--start {config.start} has {begun.decoders.count} decoders: leave --decoders out.")
+    if config.decoders not in (None, begun.per_code):
+        raise UserError(f"--start {config.start} has {begun.per_code} decoders: leave --decoders out.")
     if any(own > count for own, count in zip(begun.codes_per_class, planned.codes, strict=True)):
         raise UserError(f"--start {config.start} has more codes than the budget holds: raise the budget.")
 
@@ -114,7 +152,8 @@ def start(
 ) -> Parameterization:
     """The parameterization at step 0."""
     if (begun := _begun(config, real)) is not None:
-        return extend_codes(begun, real, sizes, seed=config.seed).to(device)
+        whole = begun.families > 1
+        return (begun if whole else extend_codes(begun, real, sizes, seed=config.seed)).requires_grad_().to(device)
     if config.parameterization == "codes":
         return create_codes(
             real,

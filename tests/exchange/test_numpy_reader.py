@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.report.made import codes_set, stored_set
+from tests.report.made import codes_set, families_set, stored_set
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "read_with_numpy.py"
 PROBE = """
@@ -20,10 +20,12 @@ np.savez(sys.argv[3], images=images, labels=labels)
 """
 
 
-@pytest.mark.parametrize("kind", ["codes", "codes-high", "pixels", "zca", "tiles"])
+@pytest.mark.parametrize("kind", ["codes", "codes-high", "families", "pixels", "zca", "tiles"])
 def test_same_pixels_within_a_255th(kind: str, tmp_path: Path) -> None:
     if kind.startswith("codes"):
         condensed = codes_set(decoder="high" if kind.endswith("high") else "low", steps=1)
+    elif kind == "families":
+        condensed = families_set(tmp_path)
     else:
         condensed = stored_set(kind)
     for precision in ("float32", "float16", "int8"):

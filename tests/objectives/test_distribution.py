@@ -259,7 +259,7 @@ def apart(made: Codes) -> float:
 def test_decoders_part_only_where_noise_told_them_apart(make: Make, real: ImageSet, noise: float) -> None:
     """Copies get equal gradients: without noise D decoders are one decoder for ever."""
     from tinyset.budget import CodePlan
-    from tinyset.parameterizations.codes import create_codes
+    from tinyset.parameterizations.beginnings import create_codes
 
     plan = CodePlan("low", (12, 9, 6, 3), (12, 1, 1), (M,) * C, D, (192,) * C)
     made = create_codes(

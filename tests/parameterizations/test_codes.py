@@ -8,7 +8,8 @@ from tests.conftest import toy_images
 from tinyset.budget import plan_codes
 from tinyset.errors import UserError
 from tinyset.parameterizations.autoencoder import AutoEncoder
-from tinyset.parameterizations.codes import Codes, create_codes
+from tinyset.parameterizations.beginnings import create_codes
+from tinyset.parameterizations.codes import Codes
 from tinyset.parameterizations.decoders import Decoders, from_patches, to_patches
 from tinyset.progress import Silent
 from tinyset.rng import generator

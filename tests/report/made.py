@@ -1,5 +1,6 @@
 """Small condensed sets of every kind, made in a second or two, and a run folder around one."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -46,6 +47,16 @@ def splits() -> Splits:
 
 def codes_set(**settings: Any) -> CondensedSet:
     return run(resolve("plain", {**TINY, **settings}), splits()).condensed
+
+
+def families_set(folder: Path, count: int = 3, **settings: Any) -> CondensedSet:
+    """`count` sets of different seeds side by side, which are made in `folder` where they are not there."""
+    starts = [str(folder / f"family{seed}") for seed in range(count)]
+    for seed, start in enumerate(starts):
+        if not Path(start).exists():
+            codes_set(steps=1, seed=seed).save(start)
+    sizes = {"codes": None, "decoders": None, "images_per_class": None, "params_per_class": 4000}
+    return codes_set(**{**sizes, "steps": 0, "start": ",".join(starts), **settings})
 
 
 def stored_set(kind: str, soft: bool = False) -> CondensedSet:

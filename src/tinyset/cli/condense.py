@@ -37,7 +37,8 @@ class Args(Common, DataFlags):
     init: Literal["noise", "real"] | None = None
     """What step 0 is made of (default: the method's)."""
     start: str | None = None
-    """A smaller condensed set of the same classes to begin with, by name or folder: its decoders, its codes, and more codes."""
+    """A smaller condensed set of the same classes to begin with, by name or folder: its decoders, its codes, and more codes.
+    Several, separated by commas, stand side by side as families, each code with the decoders it was made for."""
     recipe: str = "plain"
     """plain (KFS for minutes), fast (kfr, the most accurate per CPU-minute), best (kfr, the most accurate), paper, another
     shipped recipe, or a .yaml file; flags override it."""

@@ -18,7 +18,7 @@ import torch
 from tinyset.condensed import CondensedSet
 from tinyset.config import CondenseConfig
 from tinyset.data.imageset import ImageSet, Splits
-from tinyset.downstream.parts import Parts, changed, class_index, per_unit, unit_counts
+from tinyset.downstream.parts import Parts, changed, class_index, per_unit, refuse_families, unit_counts
 from tinyset.errors import UserError
 from tinyset.interrupts import Stop
 from tinyset.loop import Loop
@@ -71,6 +71,7 @@ def grow(
         raise UserError(f"--class {class_name}: the set has it already; forget it first.")
     real = images_of(data.train, class_name, condensed)
     old = condensed.parameterization
+    refuse_families(old)
     if decoders == "tuned" and not isinstance(old, Codes):
         raise UserError(f"--decoders tuned: a set of {old.kind} has no decoders.")
     counts = unit_counts(old)
@@ -141,7 +142,7 @@ def new_class(old: Parameterization, real: ImageSet, units: int, seed: int) -> P
     pixels = real.images[index].float() / 255
     made: Parameterization
     if isinstance(old, Codes):
-        made = Codes(old.image_shape, [units], tuple(old.codes.shape[1:]), old.decoders.channels, old.decoders.count)  # type: ignore[arg-type]
+        made = Codes(old.image_shape, [units], tuple(old.codes.shape[1:]), old.decoders.channels, old.per_code)  # type: ignore[arg-type]
         made.decoders.load({name: tensor.cpu() for name, tensor in old.decoders.tensors().items()})
         made.decoders.requires_grad_(False)
         made.codes.copy_(encode(made.decoders, real.images[index]))

@@ -12,7 +12,7 @@ import torch
 from tinyset.condensed import CondensedSet
 from tinyset.data.imageset import ImageSet, Splits
 from tinyset.downstream.living import match, matching_settings, new_class
-from tinyset.downstream.parts import Parts, changed, unit_counts
+from tinyset.downstream.parts import Parts, changed, refuse_families, unit_counts
 from tinyset.errors import UserError
 from tinyset.parameterizations.base import Parameterization
 from tinyset.parameterizations.codes import Codes
@@ -65,6 +65,8 @@ def _different(a: Parameterization) -> str:
 
 def _refuse_unlike(first: CondensedSet, second: CondensedSet) -> None:
     a, b = first.parameterization, second.parameterization
+    refuse_families(a)
+    refuse_families(b)
     if a.kind != b.kind:
         raise UserError(f"A set of {a.kind} and a set of {b.kind} cannot be merged.")
     if first.image_shape != second.image_shape:

@@ -85,6 +85,15 @@ def unit_counts(made: Parameterization) -> list[int]:
     return [count // per_unit(made) for count in made.counts]
 
 
+def refuse_families(made: Parameterization) -> None:
+    """The place of a code among those of its class says its family: codes cannot come or go."""
+    if made.spec().get("families", 1) > 1:
+        raise UserError(
+            "A set of several families cannot grow, be slimmed or be merged: change the sets it was made of, and put them "
+            "together again (condense --start)."
+        )
+
+
 def per_unit(made: Parameterization) -> int:
     """Synthetic images of one unit."""
     spec = made.spec()

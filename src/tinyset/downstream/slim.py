@@ -13,7 +13,7 @@ from tinyset.bank import open_bank
 from tinyset.budget import NUMBER_BYTES
 from tinyset.condensed import CondensedSet
 from tinyset.data.imageset import ImageSet, Splits
-from tinyset.downstream.parts import Parts, changed, per_unit, unit_counts
+from tinyset.downstream.parts import Parts, changed, per_unit, refuse_families, unit_counts
 from tinyset.downstream.subsets import Match, matches, total
 from tinyset.errors import UserError
 from tinyset.evaluation import carve_validation, evaluate
@@ -76,6 +76,7 @@ def slim(
     """The set in at most `budget_bytes`, and how it was found."""
     progress = progress or Silent()
     check(condensed, data)
+    refuse_families(condensed.parameterization)
     if budget_bytes >= condensed.bytes:
         raise UserError(f"--budget-bytes {budget_bytes}: the set takes {condensed.bytes} bytes already.")
     if min(confirm, networks, repeats) < 1:
@@ -131,7 +132,7 @@ def rank(
 
 def _candidates(coarse: CondensedSet, classes: Sequence[Match], budget_bytes: int) -> Iterator[Candidate]:
     made, precision = coarse.parameterization, coarse.config.precision
-    decoders = made.decoders.count if isinstance(made, Codes) else 1
+    decoders = made.per_code if isinstance(made, Codes) else 1
     each = per_unit(made)
     styles = total([of.by_decoder(each) for of in classes])
     for count in range(decoders, 0, -1):

@@ -55,7 +55,7 @@ def variants(condensed: CondensedSet) -> Iterator[tuple[str, CondensedSet]]:
         yield f"{kept} of {spec['decoders']} decoders", condensed.drop(decoders=decoders)
     codes: Sequence[int] = spec.get("codes_per_class") or ()
     if codes:
-        for kept in _fewer(min(codes)):
+        for kept in _fewer(min(codes)) if "families" not in spec else ():
             yield f"{kept} of {min(codes)} codes", condensed.drop(codes=min(codes) - kept)
 
 

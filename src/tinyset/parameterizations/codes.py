@@ -1,27 +1,22 @@
 """KFS: per-class latent codes x shared decoders. M codes and D decoders make M D images of a class.
 
 The image i of a class is f(theta_{i // D}; phi_{i % D}), cropped where the image is not a multiple of 8 (Low-R) or 4.
+
+Beyond the paper, a set may have F *families*: the codes of each class fall into F equal parts, and each part has D decoders of
+its own. Code m of M is of family k = m F // M, and its images are those of the decoders k D to k D + D - 1.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
-from pathlib import Path
 from typing import Any, Self
 
 import torch
 from torch import nn
 
-from tinyset.budget import CodePlan
-from tinyset.data.imageset import ImageSet
 from tinyset.errors import UserError
-from tinyset.interrupts import Stop
-from tinyset.parameterizations.autoencoder import padded, pretrain
 from tinyset.parameterizations.base import Parameterization
 from tinyset.parameterizations.decoders import Decoders
 from tinyset.parameterizations.labels import NAME, label_groups, label_parameters, label_tensors, restore_labels
-from tinyset.parameterizations.pixels import choose
-from tinyset.progress import Progress
-from tinyset.rng import derive, generator
 
 MOST_FACTOR, MOST_NUMBERS = 64, 1 << 28  # of decoders as matrices: a stranger's file must not fill the memory
 
@@ -36,38 +31,53 @@ class Codes(Parameterization):
         code_shape: tuple[int, int, int],
         channels: Sequence[int],
         decoders: int,
+        families: int = 1,
     ) -> None:
         super().__init__()
         self.image_shape = image_shape
         self.codes_per_class = tuple(codes)
+        self.per_code = decoders  # D
+        self.families = families
         self.counts = tuple(m * decoders for m in codes)
         self.offsets = tuple(accumulate(codes, initial=0))[:-1]
         self.codes = nn.Parameter(torch.zeros(sum(codes), *code_shape))
-        self.decoders = Decoders(channels, decoders)
+        self.decoders = Decoders(channels, families * decoders)
 
     def decode(self, class_: int, index: torch.Tensor | None = None) -> torch.Tensor:
-        device, decoders = self.codes.device, self.decoders.count
-        offset = self.offsets[class_]
         if (
             run := _run_of(index, self.counts[class_])
         ) is not None:  # no gathers: twice as fast, and so is its way back
-            first = run.start // decoders
-            images = self.decoders.grid(self.codes[offset + first : offset - (-run.stop // decoders)])
-            images = images[run.start - first * decoders :][: len(run)]
+            first = run.start // self.per_code
+            parts = self._by_family(class_, range(first, -(-run.stop // self.per_code)))
+            images = torch.cat([self.decoders.grid(codes, among) for codes, among in parts])
+            images = images[run.start - first * self.per_code :][: len(run)]
         else:
             assert index is not None
-            index = index.to(device)
-            images = self.decoders(self.codes[offset + index // decoders], index % decoders)
+            index = index.to(self.codes.device)
+            code = index // self.per_code
+            family = code * self.families // self.codes_per_class[class_]
+            which = family * self.per_code + index % self.per_code
+            images = self.decoders(self.codes[self.offsets[class_] + code], which)
         return images[..., : self.image_shape[1], : self.image_shape[2]]
+
+    def _by_family(self, class_: int, run: range) -> Iterator[tuple[torch.Tensor, slice]]:
+        """The codes `run` of a class, cut where a family ends, with the decoders of each part."""
+        offset, each = self.offsets[class_], self.codes_per_class[class_] // self.families
+        for family in range(run.start // each, -(-run.stop // each)):
+            first, last = max(run.start, family * each), min(run.stop, (family + 1) * each)
+            own = slice(family * self.per_code, (family + 1) * self.per_code)
+            yield self.codes[offset + first : offset + last], own
 
     @torch.no_grad()
     def decode_into(self, out: torch.Tensor, class_: int, index: torch.Tensor) -> None:
-        run, decoders = _run_of(index, self.counts[class_]), self.decoders.count
+        run, decoders = _run_of(index, self.counts[class_]), self.per_code
         whole = run is not None and run.start % decoders == run.stop % decoders == 0 and out.is_contiguous()
         if run is None or not whole or self.image_shape[1:] != self.padded_size:
             return super().decode_into(out, class_, index)
-        first = self.offsets[class_] + run.start // decoders
-        self.decoders.grid(self.codes[first : first + len(run) // decoders], out)
+        done = 0
+        for codes, among in self._by_family(class_, range(run.start // decoders, run.stop // decoders)):
+            self.decoders.grid(codes, among, out[done : done + len(codes) * decoders])
+            done += len(codes) * decoders
 
     @property
     def padded_size(self) -> tuple[int, int]:
@@ -82,8 +92,9 @@ class Codes(Parameterization):
             "codes_per_class": list(self.codes_per_class),
             "code_shape": list(self.codes.shape[1:]),
             "channels": list(self.decoders.channels),
-            "decoders": self.decoders.count,
+            "decoders": self.per_code,
             "image_shape": list(self.image_shape),
+            **({"families": self.families} if self.families > 1 else {}),
         }
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -92,12 +103,16 @@ class Codes(Parameterization):
     @classmethod
     def restore(cls, spec: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Self:
         counts, code_shape, channels = spec["codes_per_class"], tuple(spec["code_shape"]), spec["channels"]
+        families = spec.get("families", 1)
+        if families < 1 or any(count % families for count in counts):
+            raise UserError(f"Codes of {families} families must be as many in each: a class has {min(counts)}.")
         # refused before anything is allocated where the tensors are not what the description says
         expect_shape(tensors, "codes", (sum(counts), *code_shape))
         for i, (c_in, c_out) in enumerate(pairwise(channels)):
-            expect_shape(tensors, f"decoders.{i}.weight", (spec["decoders"], c_in, c_out, 2, 2))
-            expect_shape(tensors, f"decoders.{i}.bias", (spec["decoders"], c_out))
-        made = cls(_image_shape(spec, code_shape, channels), counts, code_shape, channels, spec["decoders"])
+            expect_shape(tensors, f"decoders.{i}.weight", (families * spec["decoders"], c_in, c_out, 2, 2))
+            expect_shape(tensors, f"decoders.{i}.bias", (families * spec["decoders"], c_out))
+        shape = _image_shape(spec, code_shape, channels)
+        made = cls(shape, counts, code_shape, channels, spec["decoders"], families)
         with torch.no_grad():
             made.codes.copy_(tensors["codes"])
         made.decoders.load(tensors)
@@ -105,18 +120,27 @@ class Codes(Parameterization):
         return made
 
     def without(self, decoders: Sequence[int] = (), codes: int = 0) -> "Codes":
-        """The same without these decoders, and without the last `codes` codes of each class."""
-        spec, tensors, count = self.spec(), self.tensors(), self.decoders.count
+        """The same without these decoders (of every family), and without the last `codes` codes of each class (of each family
+        an equal part)."""
+        spec, tensors, count = self.spec(), self.tensors(), self.per_code
         kept = [d for d in range(count) if d not in decoders]
         counts = [m - codes for m in self.codes_per_class]
+        if codes % self.families:
+            raise UserError(f"The codes of {self.families} families can be dropped {self.families} at a time only.")
         if not kept or min(counts) < 1:
             raise UserError("Dropping these would leave a class without images.")
-        rows = [row for first, m in zip(self.offsets, counts, strict=True) for row in range(first, first + m)]
-        fewer = {name: tensor[kept] for name, tensor in tensors.items() if name.startswith("decoders.")}
+        rows = [row for c in range(self.classes) for row in self._first_rows(c, counts[c])]
+        among = [family * count + d for family in range(self.families) for d in kept]
+        fewer = {name: tensor[among] for name, tensor in tensors.items() if name.startswith("decoders.")}
         fewer["codes"] = tensors["codes"][rows]
         if NAME in tensors:  # a row per image: code row x decoder d
             fewer[NAME] = tensors[NAME][[row * count + d for row in rows for d in kept]]
         return Codes.restore({**spec, "codes_per_class": counts, "decoders": len(kept)}, fewer)
+
+    def _first_rows(self, class_: int, count: int) -> list[int]:
+        """Of the `codes` of all classes those of a class's first `count`, an equal part of each family."""
+        each, kept = self.codes_per_class[class_] // self.families, count // self.families
+        return [self.offsets[class_] + family * each + m for family in range(self.families) for m in range(kept)]
 
     def rows(self, class_: int) -> dict[str, slice]:
         first = self.offsets[class_]
@@ -148,72 +172,11 @@ def _image_shape(spec: Mapping[str, Any], code_shape: Sequence[int], channels: S
     depth, height, width = spec["image_shape"]
     factor = 2 ** (len(channels) - 1)
     covered = height <= code_shape[1] * factor and width <= code_shape[2] * factor
-    if factor > MOST_FACTOR or spec["decoders"] * channels[0] * factor**2 * depth > MOST_NUMBERS:
+    decoders = spec["decoders"] * spec.get("families", 1)
+    if factor > MOST_FACTOR or decoders * channels[0] * factor**2 * depth > MOST_NUMBERS:
         raise UserError(f"{spec['decoders']} decoders of {tuple(channels)} would not fit in memory.")
     if depth != channels[-1] or channels[0] != code_shape[0] or not covered:
         raise UserError(
             f"Codes of {tuple(code_shape)} and decoders of {tuple(channels)} do not make {spec['image_shape']}."
         )
     return depth, height, width
-
-
-def create_codes(
-    real: ImageSet,
-    plan: CodePlan,
-    *,
-    init: str = "real",
-    pretrain_steps: int,
-    pretrain_batch: int,
-    pretrain_rate: float,
-    noise: float,
-    seed: int,
-    device: torch.device,
-    cache: Path | None,
-    progress: Progress,
-    stop: Stop | None = None,
-) -> Codes:
-    """The paper's start: decoders are noisy copies of one pre-trained decoder, codes are encoded real images."""
-    if cache is not None:
-        key = derive(seed, real.fingerprint, *plan.channels, pretrain_steps, pretrain_batch, pretrain_rate.hex())
-        cache = cache / "autoencoders" / f"{key:016x}.safetensors"
-    model = pretrain(
-        real,
-        plan.channels,
-        steps=pretrain_steps,
-        batch=pretrain_batch,
-        rate=pretrain_rate,
-        seed=seed,
-        device=device,
-        cache=cache,
-        progress=progress,
-        stop=stop,
-    )
-    made = Codes(real.image_shape, plan.codes, plan.code_shape, plan.channels, plan.decoders).to(device)
-    multiple = 2 ** (len(plan.channels) - 1)
-    with torch.no_grad():
-        for c, (count, offset) in enumerate(zip(plan.codes, made.offsets, strict=True)):
-            draw = generator(seed, "codes", c)
-            encoded = model.encode(padded(real.images[choose(real, c, count, draw)].to(device), multiple))
-            if init == "noise":  # as spread out as codes of real images, and nothing else in common with them
-                mean, std = encoded.mean(), encoded.std()
-                encoded = mean + std * torch.randn(encoded.shape, generator=draw).to(encoded)
-            made.codes[offset : offset + count] = encoded
-    made.decoders.load({k: v.expand(plan.decoders, *v.shape[1:]) for k, v in model.decoder.tensors().items()})
-    made.decoders.perturb(noise, generator(seed, "decoder noise"))
-    return made
-
-
-def extend_codes(begun: Codes, real: ImageSet, plan: CodePlan, *, seed: int) -> Codes:
-    """A larger set from a smaller one: its decoders, its codes, and more codes that its decoders make real images of.
-
-    Decoders part slowly where many codes share them; those of a small set have learned their styles already.
-    """
-    made = Codes(real.image_shape, plan.codes, plan.code_shape, plan.channels, plan.decoders)
-    made.decoders.load(begun.decoders.tensors())
-    with torch.no_grad():
-        for c, (count, offset) in enumerate(zip(plan.codes, made.offsets, strict=True)):
-            images = real.images[choose(real, c, count, generator(seed, "codes", c))]
-            own = begun.codes[begun.rows(c)["codes"]]
-            encoded = made.decoders.encode(padded(images, made.decoders.factor))
-            made.codes[offset : offset + count] = torch.cat([own, encoded[len(own) :]])
-    return made

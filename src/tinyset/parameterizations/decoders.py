@@ -67,23 +67,23 @@ class Decoders(nn.Module):
         pixels = torch.sigmoid(torch.baddbmm(offsets[which], positions, matrices[which]))
         return from_patches(pixels, height, width, self.factor)
 
-    def grid(self, codes: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Images (M D) x C x f h x f w of every code by every decoder, the decoder running fastest: one matrix product.
+    def grid(self, codes: torch.Tensor, among: slice = slice(None), out: torch.Tensor | None = None) -> torch.Tensor:
+        """Images (M D) x C x f h x f w of every code by every decoder `among` all, the decoder running fastest.
 
-        `out`: write them there, which needs no gradient.
+        One matrix product. `out`: write them there, which needs no gradient.
         """
         count, channels, height, width = codes.shape
         side, colours = self.factor, self.channels[-1]
-        matrices, offsets = self.affine()
-        both = torch.cat([offsets, matrices], 1).view(self.count, 1 + channels, side, side, colours)
+        matrices, offsets = (part[among] for part in self.affine())
+        both = torch.cat([offsets, matrices], 1).view(len(matrices), 1 + channels, side, side, colours)
         both = both.permute(1, 0, 4, 2, 3).reshape(1 + channels, -1)  # patches as D x C x f x f: images come out NCHW
         positions = codes.permute(0, 2, 3, 1).reshape(-1, channels)
         pixels = torch.addmm(both[:1], positions, both[1:]).sigmoid_()
-        maps = pixels.view(count, height, width, self.count, colours, side, side).permute(0, 3, 4, 1, 5, 2, 6)
+        maps = pixels.view(count, height, width, -1, colours, side, side).permute(0, 3, 4, 1, 5, 2, 6)
         if out is not None:
             out.view(maps.shape).copy_(maps)
             return out
-        return maps.reshape(count * self.count, colours, height * side, width * side)
+        return maps.reshape(-1, colours, height * side, width * side)
 
     @torch.no_grad()
     def encode(self, images: torch.Tensor) -> torch.Tensor:

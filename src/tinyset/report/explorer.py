@@ -5,7 +5,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from PIL import Image
 
 from tinyset.condensed import CondensedSet
 from tinyset.data.imageset import ImageSet
+from tinyset.parameterizations.base import Parameterization
 from tinyset.parameterizations.codes import Codes
 from tinyset.parameterizations.tiles import Tiles
 
@@ -36,7 +37,7 @@ def shown(condensed: CondensedSet) -> list[int]:
     made = condensed.parameterization
     columns = columns_of(condensed)
     rows = [count // columns for count in made.counts]
-    if isinstance(made, Codes):
+    if _in_browser(made):
         size, most = math.prod(made.codes.shape[1:]), MOST_NUMBERS
     else:
         size, most = columns * math.prod(condensed.image_shape), MOST_PIXELS
@@ -44,11 +45,16 @@ def shown(condensed: CondensedSet) -> list[int]:
     return [min(count, share) for count in rows]
 
 
+def _in_browser(made: Parameterization) -> TypeGuard[Codes]:
+    """Whether the page decodes it; families come as pictures."""
+    return isinstance(made, Codes) and made.families == 1
+
+
 def columns_of(condensed: CondensedSet) -> int:
     """Images that one stored unit decodes to."""
     made = condensed.parameterization
     if isinstance(made, Codes):
-        return made.decoders.count
+        return made.per_code
     return made.factor**2 if isinstance(made, Tiles) else 1
 
 
@@ -66,7 +72,7 @@ def explorer_data(name: str, condensed: CondensedSet, nearest: Nearest | None, w
         "allRows": [count // columns_of(condensed) for count in made.counts],
         "columns": columns_of(condensed),
     }
-    if isinstance(made, Codes):
+    if _in_browser(made):
         data |= _codes(made, rows)
     else:
         data["sprites"] = [_sprite(condensed, c, count) for c, count in enumerate(rows)]

@@ -103,13 +103,17 @@ def _samples(path: Path) -> Image:
     ends = list(accumulate(count // per for count in counts))
     rows = []
     for c in torch.linspace(0, len(names) - 1, min(DOWN, len(names))).round().long().tolist():
-        index = torch.linspace(ends[c] - counts[c] // per, ends[c] - 1, min(ACROSS, counts[c] // per)).round().long()
-        rows.append((short(names[c]), list(_decoded(tensors, index))))
+        units = counts[c] // per
+        place = torch.linspace(0, units - 1, min(ACROSS, units)).round().long()
+        rows.append((short(names[c]), list(_decoded(tensors, ends[c] - units + place, place / units, per))))
     return grid(rows)
 
 
-def _decoded(tensors: Mapping[str, torch.Tensor], index: torch.Tensor) -> torch.Tensor:
-    """Images of the parameters in a checkpoint, which does not say what they are: codes and decoders, or pixels."""
+def _decoded(tensors: Mapping[str, torch.Tensor], index: torch.Tensor, share: torch.Tensor, per: int) -> torch.Tensor:
+    """Images of the parameters in a checkpoint, which does not say what they are: codes and decoders, or pixels.
+
+    `share`: how much of its class is before each of them, which tells its family; `per`: images of a code.
+    """
     if "codes" not in tensors:
         low, high = tensors["images"].min(), tensors["images"].max()
         images = tensors["images"][index]
@@ -118,7 +122,8 @@ def _decoded(tensors: Mapping[str, torch.Tensor], index: torch.Tensor) -> torch.
     decoders = Decoders([weights[0].shape[1], *(w.shape[2] for w in weights)], len(weights[0]))
     stored = {f"decoders.{i}.weight": w for i, w in enumerate(weights)}
     decoders.load(stored | {f"decoders.{i}.bias": tensors[f"decoders.biases.{i}"] for i in range(len(weights))})
-    return decoders(tensors["codes"][index], torch.arange(len(index)) % decoders.count)
+    family = (share * (decoders.count // per)).long()
+    return decoders(tensors["codes"][index], family * per + torch.arange(len(index)) % per)
 
 
 def _layers(tensors: Mapping[str, torch.Tensor]) -> int:
