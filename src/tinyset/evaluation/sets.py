@@ -32,6 +32,7 @@ class TrainingSet:
     name: str
     bytes: int  # what storing the set costs
     key: str  # a hash of its content
+    styles: int = 1  # images of a code, which follow one another
 
     @property
     def targets(self) -> torch.Tensor:
@@ -55,6 +56,7 @@ def from_artifact(artifact: CondensedSet, name: str | None = None) -> TrainingSe
         name or artifact.config.method,
         artifact.bytes,
         artifact.fingerprint,
+        artifact.styles,
     )
 
 
