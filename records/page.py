@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from records.book import Ablation, Book, Cell, Goal, Recipe
+from records.costs import cost
 from tinyset.condensed import shipped
 from tinyset.evaluation.metrics import Spread
 from tinyset.plan import gigabytes
@@ -67,7 +68,14 @@ def _goal(book: Book, goal: Goal) -> list[str]:
         ]
         least, wanted = (base.mean + least, base.mean + wanted) if base else (float("inf"), float("inf"))
     paper = "–" if goal.paper is None else str(goal.paper)
-    return [goal.what, *_number(ours), paper, *asked, _verdict(ours, least, wanted, goal.why), *_cost(book.of(goal))]
+    return [
+        goal.what,
+        *_number(ours),
+        paper,
+        *asked,
+        _verdict(ours, least, wanted, goal.why),
+        *cost(book, book.of(goal)),
+    ]
 
 
 def _verdict(ours: Spread | None, least: float, wanted: float, why: str) -> str:
@@ -85,23 +93,6 @@ def _number(ours: Spread | None) -> list[str]:
     return ["–", "–"] if ours is None else [str(ours), str(ours.n)]
 
 
-def _cost(records: Sequence[RunRecord]) -> list[str]:
-    if not records:
-        return ["", "", ""]
-    steps = ", ".join(dict.fromkeys(f"{record.artifact.steps:,}" for record in records))
-    links = ", ".join(f"`{record.name}`" for record in records)
-    return [steps, ", ".join(dict.fromkeys(map(_spent, records))), links]
-
-
-def _spent(record: RunRecord) -> str:
-    """A set that another one began needed the time of that one too."""
-    minutes = "?" if record.seconds is None else f"{record.seconds / 60:.0f} min"
-    if record.config.start is None:
-        return minutes
-    begun = record.config.start.removesuffix("/artifact").rpartition("/")[2]  # a shipped set, or that of a record
-    return f"{minutes} after `{begun}`"
-
-
 def recipes(book: Book) -> str:
     headings = ["`tinyset condense`", "accuracy", "n", "condensed in", "threads", "memory at most", "record"]
     return "## What the recipes give and cost\n" + pipe_table(
@@ -115,7 +106,7 @@ def _recipe(book: Book, own: Recipe) -> list[str]:
         return [f"`{own.flags}`", "–", "–", own.why, "", "", ""]
     threads = dict.fromkeys(str(record.environment.get("threads", "?")) for record in records)
     memory = [record.peak_memory_bytes for record in records if record.peak_memory_bytes is not None]
-    _, spent, links = _cost(records)
+    _, spent, links = cost(book, records)
     return [
         f"`{own.flags}`",
         *_number(ours),
@@ -218,15 +209,15 @@ def ablations(book: Book) -> str:
             continue
         base = named.pop(group.base, None) or book.results.get(group.base)
         ordered = [*filter(None, [base]), *(named[name] for name in sorted(named))]
-        lines = [_ablation(record, base, group) for record in ordered]
+        lines = [_ablation(book, record, base, group) for record in ordered]
         parts.append(pipe_table([group.what, "accuracy", "n", "steps", "condensed in", "record"], lines))
     return "\n".join(parts)
 
 
-def _ablation(record: RunRecord, base: RunRecord | None, group: Ablation) -> list[str]:
+def _ablation(book: Book, record: RunRecord, base: RunRecord | None, group: Ablation) -> list[str]:
     values = record.accuracies(group.network, group.protocol)
     changed = "the base" if base is record else differences(record, base) if base is not None else record.name
-    return [changed, *_number(Spread.of(values) if values else None), *_cost([record])]
+    return [changed, *_number(Spread.of(values) if values else None), *cost(book, [record])]
 
 
 def differences(record: RunRecord, base: RunRecord) -> str:

@@ -4,10 +4,12 @@ import json
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from records.book import Book
+from records.costs import cost
 from records.figures import draw
 from records.page import page
 
@@ -70,6 +72,20 @@ def test_recipes_say_what_they_give_and_cost(book: Book) -> None:
     given = lines["--these flags"]
     assert re.search(r"\| [\d.]+ ± [\d.]+ \| 6 \| \d+ min \| \d+ \| [\d.]+ [MG]B \| `a`, `b` \|", given), given
     assert "not run yet" in lines["--no such"]
+
+
+def test_a_set_of_others_costs_what_they_cost(book: Book) -> None:
+    a = book.results["a"]
+    assert a.seconds is not None
+    timed = replace(a, environment={**a.environment, "sessions": [{"seconds": 600.0}], "threads": 2})
+    book.results.update(a=timed, b=replace(timed, environment={**timed.environment, "threads": 1}))
+
+    def spent(start: str) -> str:
+        return cost(book, [replace(timed, config=timed.config.model_copy(update={"start": start}))])[1]
+
+    assert spent("records/results/b/artifact") == "10 min after `b`"
+    assert spent("a,records/results/b/artifact") == "2 sets, 30 min of one core"
+    assert spent("a,elsewhere") == "2 sets, ?"
 
 
 def test_tables_figures_and_ablations(book: Book, tmp_path: Path) -> None:
