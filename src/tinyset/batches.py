@@ -40,9 +40,7 @@ class Batches:
         seed: int,
         classes: int
         | None = None,  # of the network, where it has more than the labels show (CutMix makes rows of them)
-        styles: int = 1,  # images of a code, which follow one another
     ) -> None:
-        self.styles = styles
         self.images, self.labels, self.protocol, self.mirror, self.seed = images, labels, protocol, mirror, seed
         self.mean, self.scale = normalisers(normalisation, images, images.device)
         self.size = protocol.batch_size(len(images))
@@ -56,33 +54,12 @@ class Batches:
             order = torch.randperm(len(self.images), generator=generator(self.seed, "epoch", epoch))
             self._epoch, self._order = epoch, order.to(self.images.device)
         chosen = self._order[k * self.size : (k + 1) * self.size]
-        batch, targets = self._normalised(chosen), self.labels[chosen]
+        batch = (channels_last(self.images[chosen]).to(torch.float32) - self.mean) * self.scale
+        targets = self.labels[chosen]
         draws = generator(self.seed, "augment", step)
-        if self.protocol.blend and self.styles > 1:
-            batch, targets = self._blended(batch, targets, chosen, draws)
         batch = augment_batch(batch, self.protocol.augmentation, draws, self.mirror)
         if self.protocol.cutmix:
             if targets.ndim == 1:
                 targets = F.one_hot(targets, self.classes).to(torch.float32)
             batch, targets = cutmix(batch, targets, draws, self.protocol.cutmix)
         return channels_last(batch), targets
-
-    def _normalised(self, index: torch.Tensor) -> torch.Tensor:
-        return (channels_last(self.images[index]).to(torch.float32) - self.mean) * self.scale
-
-    def _blended(
-        self, batch: torch.Tensor, targets: torch.Tensor, chosen: torch.Tensor, draws: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """x <- w x + (1 - w) x', x' the same code by any of its decoders, w uniform, or 1 for the images that stay as they are.
-
-        Decoders are styles, and between two of them there are more, at no storage.
-        """
-        dice, weight = torch.rand(2, len(chosen), generator=draws).to(batch.device)
-        weight = torch.where(dice < self.protocol.blend, weight, 1.0)
-        style = torch.randint(self.styles, (len(chosen),), generator=draws).to(chosen.device)
-        other = chosen - chosen % self.styles + style
-        across = weight.view(-1, 1, 1, 1)
-        batch = across * batch + (1 - across) * self._normalised(other)
-        if targets.ndim == 1:  # those of a code are of one class
-            return batch, targets
-        return batch, weight[:, None] * targets + (1 - weight[:, None]) * self.labels[other]

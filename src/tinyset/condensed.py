@@ -79,11 +79,6 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
         return self.config.protocol
 
     @property
-    def styles(self) -> int:
-        """Images of a code, which follow one another; 1 where there are no codes."""
-        return int(self.config.spec.get("decoders") or 1)
-
-    @property
     def soft_labels(self) -> torch.Tensor | None:
         soft = getattr(self.parameterization, "soft_labels", None)
         return None if soft is None else soft.detach()
@@ -138,7 +133,7 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
     @torch.no_grad()
     def images(self, class_: int | str | None = None, decoder: int | None = None) -> torch.Tensor:
         """Synthetic images of all classes or one, by all decoders or one, in [0, 1]."""
-        decoders = self.styles
+        decoders = self.config.spec.get("decoders") or 1
         if decoder is not None and not 0 <= decoder < decoders:
             raise UserError(f"There is no decoder {decoder}: the set has {decoders}.")
         c = self.class_names.index(class_) if isinstance(class_, str) else class_
@@ -185,7 +180,7 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
                 yield (part - mean) / std, of
             return
         recipe = named_protocol(self.protocol).model_copy(update={"batch": batch_size})
-        batches = Batches(images, targets, recipe, self.normalisation, self.mirror, seed, styles=self.styles)
+        batches = Batches(images, targets, recipe, self.normalisation, self.mirror, seed)
         for step in range(epochs * batches.per_epoch):
             yield batches.at(step)
 

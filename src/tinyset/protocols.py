@@ -24,14 +24,6 @@ class Protocol(Settings):
     factor: float = 0.2
     augmentation: Strategy = "none"
     cutmix: float = Field(default=0.0, ge=0, le=1)  # probability per batch
-    blend: float = Field(
-        default=0.0, ge=0, le=1
-    )  # share of the images that are blended with another style of their code
-
-    def identity(self) -> dict[str, Any]:
-        """All that decides a training, as JSON; what is off need not be there, so that older results stay known."""
-        values = self.model_dump(mode="json", exclude={"name"})
-        return values if self.blend else {key: value for key, value in values.items() if key != "blend"}
 
     def batch_size(self, count: int) -> int:
         return min(count, self.batch)
@@ -55,7 +47,6 @@ class Protocol(Settings):
 
 
 CUTMIX = 0.5  # of the batches, as in IDC
-BLEND = 0.75  # of the images: 59.8 % where kfs-cutmix gave 58.9 (records/validation)
 _KFS = Protocol(name="kfs", epochs=200)
 _NAMED = {
     protocol.name: protocol
@@ -63,7 +54,6 @@ _NAMED = {
         _KFS,
         _KFS.model_copy(update={"name": "kfs-aug", "augmentation": "flip-shift"}),
         _KFS.model_copy(update={"name": "kfs-cutmix", "augmentation": "flip-shift", "cutmix": CUTMIX}),
-        _KFS.model_copy(update={"name": "kfs-blend", "augmentation": "flip-shift", "cutmix": CUTMIX, "blend": BLEND}),
         Protocol(name="dc", epochs=300, drops=(0.5,), factor=0.1),
         Protocol(name="dsa", epochs=1000, drops=(0.5,), factor=0.1, augmentation="dsa"),
         Protocol(name="idc", epochs=1000, batch=64, augmentation="dsa-nocutout", cutmix=CUTMIX),
@@ -72,21 +62,21 @@ _NAMED = {
 
 
 def protocol(name: str) -> Protocol:
-    """`kfs`, `kfs-aug`, `kfs-cutmix`, `kfs-blend`, `dc`, `dsa`, `idc`, or N steps with the schedule of `kfs`: `steps:N` (and the
-    augmentation of kfs-aug), `steps:N:cutmix` (of kfs-cutmix), `steps:N:blend` (of kfs-blend), `steps:N:none`."""
+    """`kfs`, `kfs-aug`, `kfs-cutmix`, `dc`, `dsa`, `idc`, or N steps with the schedule of `kfs`: `steps:N` (and the augmentation of
+    kfs-aug), `steps:N:cutmix` (of kfs-cutmix), `steps:N:none`."""
     if name in _NAMED:
         return _NAMED[name]
-    if match := re.fullmatch(r"steps:([1-9]\d*)(?::(none|flip-shift|dsa|dsa-nocutout|cutmix|blend))?", name):
+    if match := re.fullmatch(r"steps:([1-9]\d*)(?::(none|flip-shift|dsa|dsa-nocutout|cutmix))?", name):
         values: dict[str, Any] = {"steps": int(match[1]), "augmentation": match[2] or "flip-shift"}
-        if match[2] in ("cutmix", "blend"):
-            values |= {"augmentation": "flip-shift", "cutmix": CUTMIX, "blend": BLEND if match[2] == "blend" else 0.0}
+        if match[2] == "cutmix":
+            values |= {"augmentation": "flip-shift", "cutmix": CUTMIX}
         values["name"] = name.removesuffix(":flip-shift")
         return Protocol.parse(values, f"protocol {name}")
     raise UserError(
-        f"Unknown protocol {name!r}: choose {', '.join(_NAMED)}, steps:N (N training steps), steps:N:cutmix, steps:N:blend or "
-        "steps:N:none (without augmentation)."
+        f"Unknown protocol {name!r}: choose {', '.join(_NAMED)}, steps:N (N training steps), steps:N:cutmix or steps:N:none"
+        " (without augmentation)."
     )
 
 
 def list_protocols() -> list[str]:
-    return [*_NAMED, "steps:N", "steps:N:cutmix", "steps:N:blend", "steps:N:none"]
+    return [*_NAMED, "steps:N", "steps:N:cutmix", "steps:N:none"]

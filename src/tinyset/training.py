@@ -64,25 +64,20 @@ def train(
     checkpoint: Path | None = None,
     checkpoint_every_s: float = CHECKPOINT_EVERY_S,
     at_steps: Mapping[int, Probe] | None = None,
-    styles: int = 1,
 ) -> TrainedStats:
     """Train `network` in place, from the weights it has.
 
     `images`: uint8, or float in [0, 1]; `labels`: int64 (N) or soft targets (N x C). `at_steps` measures along the way:
-    {1000: probe} calls `probe(stats so far, network)` after 1000 steps. `styles`: images of a code, which follow one another; a
-    protocol may blend them. A `stop` ends the training with `Interrupted`,
+    {1000: probe} calls `probe(stats so far, network)` after 1000 steps. A `stop` ends the training with `Interrupted`,
     after its checkpoint.
     """
     progress, device = progress or Silent(), torch.device(device)
     if device.type == "cpu":
         machine.keep_memory()
     network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    outputs = _outputs(network)
-    batches = Batches(images.to(device), labels.to(device), protocol, normalisation, mirror, seed, outputs, styles)
+    batches = Batches(images.to(device), labels.to(device), protocol, normalisation, mirror, seed, _outputs(network))
     state = _State(
-        network,
-        protocol,
-        {"protocol": {"name": protocol.name, **protocol.identity()}, "seed": seed, "count": len(images)},
+        network, protocol, {"protocol": protocol.model_dump(mode="json"), "seed": seed, "count": len(images)}
     )
     if checkpoint is not None and checkpoint.exists():
         state.load(checkpoint)

@@ -25,8 +25,7 @@ class Args(Common, DataFlags):
     network: str = "convnet3"
     """Networks, separated by commas: convnet3, resnet18, vgg11, convnet3:width=64, package.module:factory, ..."""
     protocol: str | None = None
-    """Protocols, separated by commas: kfs, kfs-aug, kfs-cutmix, kfs-blend, dc, dsa, idc, steps:N (default: the
-    set's own)."""
+    """Protocols, separated by commas: kfs, kfs-aug, kfs-cutmix, dc, dsa, idc, steps:N (default: the set's own)."""
     repeats: int = 1
     """Trainings of each cell, from the seeds seed, seed+1, ..."""
     baselines: str | None = None
@@ -131,10 +130,8 @@ def augmentation_along(protocols: list[str]) -> str:
     wanted = protocol(protocols[0] if protocols else "kfs-aug")
     if wanted.cutmix and wanted.augmentation != "flip-shift":
         raise UserError(
-            f"--budget-steps cannot follow the augmentation of {wanted.name}; kfs, kfs-aug, kfs-cutmix and kfs-blend can be."
+            f"--budget-steps cannot follow the augmentation of {wanted.name}; kfs, kfs-aug and kfs-cutmix can be."
         )
-    if wanted.blend:
-        return "blend"
     return "cutmix" if wanted.cutmix else wanted.augmentation
 
 

@@ -22,7 +22,7 @@ class Args(Common, DataFlags):
     network: str = "convnet3"
     """convnet3, resnet18, vgg11, convnet3:width=64, package.module:factory, ..."""
     protocol: str | None = None
-    """kfs, kfs-aug, kfs-cutmix, kfs-blend, dc, dsa, idc or steps:N (default: the set's own)."""
+    """kfs, kfs-aug, kfs-cutmix, dc, dsa, idc or steps:N (default: the set's own)."""
     data: str | None = None
     """Real images, as for `condense`: the accuracy on their test split is said."""
     compile: Literal["auto", "always", "never"] = "auto"

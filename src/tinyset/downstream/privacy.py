@@ -148,7 +148,6 @@ def trained(of: TrainingSet, classes: int, seed: int, settings: dict[str, Any], 
         device=pick_device(settings["device"]),
         progress=progress,
         task=f"{of.name}: {spec}, seed {seed}",
-        styles=of.styles,
     )
     return network.eval()
 

@@ -52,7 +52,6 @@ def train(
         task=f"train {network}",
         stop=stop,
         checkpoint=checkpoint,
-        styles=images.styles,
     )
     checkpoint.unlink(missing_ok=True)
     card = ModelCard(

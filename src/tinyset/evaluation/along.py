@@ -124,7 +124,6 @@ def trial(lab: Evaluator, of: TrainingSet, network: str, protocol: Protocol) -> 
             seed=0,
             device=lab.device,
             compile=fast,
-            styles=of.styles,
         )
     few = lab.test.images[:TRIAL_IMAGES]
     began = time.monotonic()

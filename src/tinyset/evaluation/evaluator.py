@@ -120,7 +120,7 @@ class Evaluator:
             "mirror": of.mirror,
             "test": self.test.fingerprint,
             "network": identity(network),
-            "protocol": protocol.identity(),
+            "protocol": protocol.model_dump(mode="json", exclude={"name"}),
             "seed": seed,
         }
 
@@ -169,7 +169,6 @@ class _Run:
             checkpoint=checkpoint,
             checkpoint_every_s=lab.checkpoint_every_s,
             at_steps={step: self._probe(wanted) for step, wanted in by_step.items()},
-            styles=of.styles,
         )
         checkpoint.unlink(missing_ok=True)
 

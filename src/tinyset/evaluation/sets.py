@@ -32,7 +32,6 @@ class TrainingSet:
     name: str
     bytes: int  # what storing the set costs
     key: str  # a hash of its content
-    styles: int = 1  # images of a code, which follow one another
 
     @property
     def targets(self) -> torch.Tensor:
@@ -56,7 +55,6 @@ def from_artifact(artifact: CondensedSet, name: str | None = None) -> TrainingSe
         name or artifact.config.method,
         artifact.bytes,
         artifact.fingerprint,
-        artifact.styles,
     )
 
 
