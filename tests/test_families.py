@@ -67,6 +67,7 @@ def test_it_is_stored_and_counted(three: CondensedSet, parts: list[CondensedSet]
     ledger, ledgers = three.ledger(), [part.ledger() for part in parts]
     assert ledger["params_per_class"] == pytest.approx(sum(one["params_per_class"] for one in ledgers), abs=1e-3)
     assert (ledger["codes_per_class"], ledger["decoders"], ledger["synthetic_per_class"]) == (12, 3, 36)
+    assert ledger["families"] == 3 and "families" not in ledgers[0]
     assert "families" not in parts[0].config.spec  # older readers go on reading what they could read
 
 

@@ -109,6 +109,7 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
             "kind": self.config.kind,
             "codes_per_class": _one_or_all(codes) if codes else None,
             "decoders": self.config.spec.get("decoders"),
+            **({"families": self.config.spec["families"]} if "families" in self.config.spec else {}),
             "synthetic_per_class": _one_or_all(made.counts),
             "params_per_class": round(params, 4),
             "overhead_percent": round(overhead_percent(params, self.config.nominal_params_per_class), 2),
