@@ -119,7 +119,7 @@ def here(places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def small(words: list[str]) -> list[str]:
     """The command with small settings, on data that is here."""
     wanted = dict(SMALL.get(words[0], {}))
-    families = "--start" in words and "," in words[words.index("--start") + 1]  # these are as large as what they start with
+    families = "--start" in words and "," in words[words.index("--start") + 1]  # as large as what they start with
     if "--images-per-class" in words and not families:
         wanted["--images-per-class"] = "1"
     kept, skip = [], False
