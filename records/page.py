@@ -1,5 +1,6 @@
 """docs/results.md as text: goals, the paper's two tables with our rows, the budget and picture figures, ablations."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -102,13 +103,16 @@ def recipes(book: Book) -> str:
 
 def _recipe(book: Book, own: Recipe) -> list[str]:
     ours, records = book.measured(own), book.of(own)
+    flags = re.sub(
+        r"--start (\S+,\S+)", lambda found: f"--start SET,... ({1 + found[1].count(',')} of them)", own.flags
+    )
     if ours is None:
-        return [f"`{own.flags}`", "–", "–", own.why, "", "", ""]
+        return [f"`{flags}`", "–", "–", own.why, "", "", ""]
     threads = dict.fromkeys(str(record.environment.get("threads", "?")) for record in records)
     memory = [record.peak_memory_bytes for record in records if record.peak_memory_bytes is not None]
     _, spent, links = cost(book, records)
     return [
-        f"`{own.flags}`",
+        f"`{flags}`",
         *_number(ours),
         spent,
         ", ".join(threads),

@@ -62,6 +62,7 @@ def test_any_part_of_a_class_is_decoded_alike(three: CondensedSet) -> None:
 
 def test_it_is_stored_and_counted(three: CondensedSet, parts: list[CondensedSet], tmp_path: Path) -> None:
     again = tinyset.load(three.save(tmp_path / "set"))
+    assert "0 steps after 3 sets were put side by side" in (tmp_path / "set" / "README.md").read_text()
     assert again.config.spec["families"] == 3 and again.fingerprint == three.fingerprint
     assert torch.equal(again.images(), three.images())
     ledger, ledgers = three.ledger(), [part.ledger() for part in parts]

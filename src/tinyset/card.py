@@ -35,7 +35,8 @@ def card(config: ArtifactConfig, ledger: Mapping[str, Any], images: int, privacy
     if config.source_bytes:
         smaller = f", {ledger['compression']:,.0f}x smaller than the {config.source_images:,} images it stands for"
     overhead = f"{ledger['overhead_percent']:+.2f} % of the budget"
-    made = f"method {config.method}, {config.steps} steps, seed {config.seed}, recipe {config.recipe}"
+    begun = f" after {ledger['families']} sets were put side by side" if "families" in ledger else ""
+    made = f"method {config.method}, {config.steps} steps{begun}, seed {config.seed}, recipe {config.recipe}"
     return CARD_TEXT.format(
         title=config.source or "A",
         size=f"{images:,} synthetic images of {ledger['classes']} classes in {ledger['bytes']:,} bytes{smaller}",
