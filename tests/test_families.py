@@ -60,6 +60,12 @@ def test_any_part_of_a_class_is_decoded_alike(three: CondensedSet) -> None:
     torch.testing.assert_close(out, whole[9:27])
 
 
+def test_a_class_may_have_no_codes() -> None:
+    for families in (1, 2):
+        made = Codes((3, 16, 16), [0, 4], (12, 2, 2), (12, 9, 6, 3), 3, families)
+        assert made.decode(0).shape == (0, 3, 16, 16) and made.decode(1).shape == (12, 3, 16, 16)
+
+
 def test_it_is_stored_and_counted(three: CondensedSet, parts: list[CondensedSet], tmp_path: Path) -> None:
     again = tinyset.load(three.save(tmp_path / "set"))
     assert "0 steps after 3 sets were put side by side" in (tmp_path / "set" / "README.md").read_text()

@@ -49,7 +49,8 @@ class Codes(Parameterization):
         ) is not None:  # no gathers: twice as fast, and so is its way back
             first = run.start // self.per_code
             parts = self._by_family(class_, range(first, -(-run.stop // self.per_code)))
-            images = torch.cat([self.decoders.grid(codes, among) for codes, among in parts])
+            made = [self.decoders.grid(codes, among) for codes, among in parts]
+            images = made[0] if len(made) == 1 else torch.cat(made)  # mostly there is one family: nothing to copy
             images = images[run.start - first * self.per_code :][: len(run)]
         else:
             assert index is not None
@@ -62,8 +63,8 @@ class Codes(Parameterization):
 
     def _by_family(self, class_: int, run: range) -> Iterator[tuple[torch.Tensor, slice]]:
         """The codes `run` of a class, cut where a family ends, with the decoders of each part."""
-        offset, each = self.offsets[class_], self.codes_per_class[class_] // self.families
-        for family in range(run.start // each, -(-run.stop // each)):
+        offset, each = self.offsets[class_], max(1, self.codes_per_class[class_] // self.families)
+        for family in range(run.start // each, -(-run.stop // each)) or range(1):  # a class may have no codes
             first, last = max(run.start, family * each), min(run.stop, (family + 1) * each)
             own = slice(family * self.per_code, (family + 1) * self.per_code)
             yield self.codes[offset + first : offset + last], own

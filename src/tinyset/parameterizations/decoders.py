@@ -75,15 +75,16 @@ class Decoders(nn.Module):
         count, channels, height, width = codes.shape
         side, colours = self.factor, self.channels[-1]
         matrices, offsets = (part[among] for part in self.affine())
-        both = torch.cat([offsets, matrices], 1).view(len(matrices), 1 + channels, side, side, colours)
+        styles = len(matrices)
+        both = torch.cat([offsets, matrices], 1).view(styles, 1 + channels, side, side, colours)
         both = both.permute(1, 0, 4, 2, 3).reshape(1 + channels, -1)  # patches as D x C x f x f: images come out NCHW
         positions = codes.permute(0, 2, 3, 1).reshape(-1, channels)
         pixels = torch.addmm(both[:1], positions, both[1:]).sigmoid_()
-        maps = pixels.view(count, height, width, -1, colours, side, side).permute(0, 3, 4, 1, 5, 2, 6)
+        maps = pixels.view(count, height, width, styles, colours, side, side).permute(0, 3, 4, 1, 5, 2, 6)
         if out is not None:
             out.view(maps.shape).copy_(maps)
             return out
-        return maps.reshape(-1, colours, height * side, width * side)
+        return maps.reshape(count * styles, colours, height * side, width * side)
 
     @torch.no_grad()
     def encode(self, images: torch.Tensor) -> torch.Tensor:

@@ -105,14 +105,16 @@ def _samples(path: Path) -> Image:
     for c in torch.linspace(0, len(names) - 1, min(DOWN, len(names))).round().long().tolist():
         units = counts[c] // per
         place = torch.linspace(0, units - 1, min(ACROSS, units)).round().long()
-        rows.append((short(names[c]), list(_decoded(tensors, ends[c] - units + place, place / units, per))))
+        rows.append((short(names[c]), list(_decoded(tensors, ends[c] - units + place, place, units, per))))
     return grid(rows)
 
 
-def _decoded(tensors: Mapping[str, torch.Tensor], index: torch.Tensor, share: torch.Tensor, per: int) -> torch.Tensor:
+def _decoded(
+    tensors: Mapping[str, torch.Tensor], index: torch.Tensor, place: torch.Tensor, units: int, per: int
+) -> torch.Tensor:
     """Images of the parameters in a checkpoint, which does not say what they are: codes and decoders, or pixels.
 
-    `share`: how much of its class is before each of them, which tells its family; `per`: images of a code.
+    `place` among the `units` of its class tells the family of a code; `per`: images of a code.
     """
     if "codes" not in tensors:
         low, high = tensors["images"].min(), tensors["images"].max()
@@ -122,7 +124,7 @@ def _decoded(tensors: Mapping[str, torch.Tensor], index: torch.Tensor, share: to
     decoders = Decoders([weights[0].shape[1], *(w.shape[2] for w in weights)], len(weights[0]))
     stored = {f"decoders.{i}.weight": w for i, w in enumerate(weights)}
     decoders.load(stored | {f"decoders.{i}.bias": tensors[f"decoders.biases.{i}"] for i in range(len(weights))})
-    family = (share * (decoders.count // per)).long()
+    family = place * (decoders.count // per) // units
     return decoders(tensors["codes"][index], family * per + torch.arange(len(index)) % per)
 
 
