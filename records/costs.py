@@ -21,9 +21,7 @@ def _spent(book: Book, record: RunRecord) -> str:
     if record.config.start is None:
         return minutes
     starts = record.config.start.split(",")
-    begun = [
-        start.removesuffix("/artifact").rpartition("/")[2] for start in starts
-    ]  # shipped sets, or those of records
+    begun = [start.removesuffix("/artifact").rpartition("/")[2] for start in starts]  # shipped, or of records
     if len(begun) == 1:
         return f"{minutes} after `{begun[0]}`"
     spent = [_core_minutes(book.results.get(name)) for name in begun]

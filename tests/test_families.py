@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import tinyset
-from tests.report.made import codes_set, families_set, splits
+from tests.report.made import ROOMY, codes_set, families_set, splits
 from tinyset.condensed import CondensedSet
 from tinyset.downstream.living import forget, grow
 from tinyset.downstream.merge import merge
@@ -84,8 +84,7 @@ def test_all_of_it_is_trained_from_there(three: CondensedSet, place: Path, tmp_p
     changes = (moved.decoders.weights[0] - still.decoders.weights[0]).abs().amax((1, 2, 3, 4))
     assert len(changes) == 9 and changes.min() > 0
     families = three.save(tmp_path / "families")  # one set that has families already
-    sizes = {"codes": None, "decoders": None, "images_per_class": None, "params_per_class": 4000}
-    again = codes_of(codes_set(**{**sizes, "steps": 2, "start": str(families)}))
+    again = codes_of(codes_set(**{**ROOMY, "steps": 2, "start": str(families)}))
     assert torch.equal(again.codes, moved.codes)
 
 
@@ -142,11 +141,10 @@ def test_the_pages_show_the_right_decoders(three: CondensedSet, place: Path, tmp
     shown = explorer_data("three", three, None, False)
     assert (shown["row"], shown["column"], shown["columns"], shown["rows"][0]) == ("code", "decoder", 3, 12)
     assert len(shown["sprites"]) == 3 and "layers" not in shown
-    sizes = {"codes": None, "decoders": None, "images_per_class": None, "params_per_class": 4000}
     start = ",".join(str(place / f"family{seed}") for seed in range(3))
     folder = tmp_path / "run"
     tinyset.condense(
-        splits(), out=folder, start=start, steps=1, **{**_quick(), **sizes, "rates": {"codes": 0, "decoders": 0}}
+        splits(), out=folder, start=start, steps=1, **{**_quick(), **ROOMY, "rates": {"codes": 0, "decoders": 0}}
     )
     picture = _samples(sorted(folder.glob("checkpoint-*"))[-1])
     assert picture.tobytes() == _expected(three).tobytes()

@@ -28,6 +28,9 @@ TINY: dict[str, Any] = {
     "compile": "never",
 }
 
+# three sets of `TINY` fit, whose sizes are their own
+ROOMY: dict[str, Any] = {"codes": None, "decoders": None, "images_per_class": None, "params_per_class": 4000}
+
 
 def stripes(
     per_class: int, seed: int, side: int = 16, names: tuple[str, ...] = NASTY, strength: float = 0.45
@@ -55,8 +58,7 @@ def families_set(folder: Path, count: int = 3, **settings: Any) -> CondensedSet:
     for seed, start in enumerate(starts):
         if not Path(start).exists():
             codes_set(steps=1, seed=seed).save(start)
-    sizes = {"codes": None, "decoders": None, "images_per_class": None, "params_per_class": 4000}
-    return codes_set(**{**sizes, "steps": 0, "start": ",".join(starts), **settings})
+    return codes_set(**{**ROOMY, "steps": 0, "start": ",".join(starts), **settings})
 
 
 def stored_set(kind: str, soft: bool = False) -> CondensedSet:
