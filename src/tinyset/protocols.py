@@ -9,6 +9,8 @@ from tinyset.augment import Strategy
 from tinyset.config import Settings
 from tinyset.errors import UserError
 
+BATCH = 256
+
 
 class Protocol(Settings):
     """SGD with momentum; the rate is multiplied by `factor` at each fraction in `drops`; the last weights count."""
@@ -16,7 +18,7 @@ class Protocol(Settings):
     name: str
     epochs: int | None = Field(default=None, ge=1)
     steps: int | None = Field(default=None, ge=1)  # exactly one of epochs and steps
-    batch: int = Field(default=256, ge=1)  # min(N, batch)
+    batch: int = Field(default=BATCH, ge=1)  # min(N, batch)
     rate: float = Field(default=0.01, gt=0)
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=5e-4, ge=0)
@@ -63,7 +65,10 @@ _NAMED = {
 
 def protocol(name: str) -> Protocol:
     """`kfs`, `kfs-aug`, `kfs-cutmix`, `dc`, `dsa`, `idc`, or N steps with the schedule of `kfs`: `steps:N` (and the augmentation of
-    kfs-aug), `steps:N:cutmix` (of kfs-cutmix), `steps:N:none`."""
+    kfs-aug), `steps:N:cutmix` (of kfs-cutmix), `steps:N:none`. Any of them with `:batch=B` behind it takes batches of B."""
+    if match := re.fullmatch(r"(.+):batch=([1-9]\d*)", name):
+        own = protocol(match[1])
+        return own.model_copy(update={"name": f"{own.name}:batch={match[2]}", "batch": int(match[2])})
     if name in _NAMED:
         return _NAMED[name]
     if match := re.fullmatch(r"steps:([1-9]\d*)(?::(none|flip-shift|dsa|dsa-nocutout|cutmix))?", name):
@@ -74,7 +79,7 @@ def protocol(name: str) -> Protocol:
         return Protocol.parse(values, f"protocol {name}")
     raise UserError(
         f"Unknown protocol {name!r}: choose {', '.join(_NAMED)}, steps:N (N training steps), steps:N:cutmix or steps:N:none"
-        " (without augmentation)."
+        " (without augmentation); :batch=B behind any of them sets the batch."
     )
 
 

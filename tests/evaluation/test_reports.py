@@ -93,10 +93,10 @@ def test_the_budget_follows_the_augmentation_of_one_protocol(
     monkeypatch.setattr("tinyset.cli.evaluate.read_data", lambda *_: data)
     along = ["evaluate", str(artifact.path), "--data", "x", "--network", "convnet1:width=4", "--budget-steps", "1,2"]
     found = {}
-    for wanted in ("kfs", "kfs-aug", "kfs-cutmix", "steps:9:dsa"):
+    for wanted in ("kfs", "kfs-aug", "kfs-cutmix", "steps:9:dsa", "kfs-aug:batch=4"):
         assert main([*along, "--protocol", wanted, "--json", "--quiet"]) == 0
         found[wanted] = json.loads(capsys.readouterr().out)["rows"][1]["protocol"]
-    assert list(found.values()) == ["steps:2:none", "steps:2", "steps:2:cutmix", "steps:2:dsa"]
+    assert list(found.values()) == ["steps:2:none", "steps:2", "steps:2:cutmix", "steps:2:dsa", "steps:2:batch=4"]
     for refused in ("idc", "kfs,kfs-aug"):
         assert main([*along, "--protocol", refused]) == 2
         assert "--budget-steps" in capsys.readouterr().err

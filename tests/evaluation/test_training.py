@@ -69,7 +69,16 @@ def test_named_protocols() -> None:
     assert "kfs" in list_protocols()
 
 
-@pytest.mark.parametrize("name", ["nope", "steps:", "steps:0", "steps:banana", "steps:5:wobble"])
+def test_any_protocol_takes_batches_of_another_size() -> None:
+    small = protocol("kfs-cutmix:batch=64")
+    assert small == protocol("kfs-cutmix").model_copy(update={"name": "kfs-cutmix:batch=64", "batch": 64})
+    assert small.total_steps(1040) == 200 * 17  # as many images, more steps
+    assert protocol("steps:300:none:batch=64").total_steps(1040) == 300
+
+
+@pytest.mark.parametrize(
+    "name", ["nope", "steps:", "steps:0", "steps:banana", "steps:5:wobble", "kfs:batch=0", "nope:batch=64"]
+)
 def test_unknown_protocols_are_one_sentence(name: str) -> None:
     with pytest.raises(UserError, match="protocol"):
         protocol(name)

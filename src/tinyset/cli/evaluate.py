@@ -122,8 +122,8 @@ def measure(
 
 
 def augmentation_along(protocols: list[str]) -> str:
-    """What --budget-steps takes of --protocol; the lengths are its own."""
-    from tinyset.protocols import protocol
+    """What --budget-steps takes of --protocol, its augmentation and its batch; the lengths are its own."""
+    from tinyset.protocols import BATCH, protocol
 
     if len(protocols) > 1:
         raise UserError(f"--budget-steps goes with one protocol, not {len(protocols)}.")
@@ -132,7 +132,8 @@ def augmentation_along(protocols: list[str]) -> str:
         raise UserError(
             f"--budget-steps cannot follow the augmentation of {wanted.name}; kfs, kfs-aug and kfs-cutmix can be."
         )
-    return "cutmix" if wanted.cutmix else wanted.augmentation
+    batch = "" if wanted.batch == BATCH else f":batch={wanted.batch}"
+    return ("cutmix" if wanted.cutmix else wanted.augmentation) + batch
 
 
 def report(args: Args, found: dict[str, Any], console: "Console") -> None:

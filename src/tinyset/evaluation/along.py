@@ -1,6 +1,7 @@
 """The paper's budget figure: accuracy along 100 ... 20,000 training steps, measured along one training per seed.
 
-The batch is min(N, 256); the schedule is that of `steps:N` with N the last step: the rate drops at 2/3 and 5/6 of N.
+The batch is min(N, 256) unless the protocol says otherwise; the schedule is that of `steps:N` with N the last step: the rate drops
+at 2/3 and 5/6 of N.
 """
 
 import dataclasses
