@@ -60,7 +60,7 @@ class Cells(Settings):
     goals: tuple[Goal, ...] = ()
     recipes: tuple[Recipe, ...] = ()
     table1: tuple[Line, ...] = ()
-    table2: dict[str, Cell] = {}
+    table2: dict[str, tuple[Cell, ...]] = {}  # a row for each, of all networks
     budget: dict[str, Cell] = {}
     pictures: tuple[str, ...] = ()
     ablations: tuple[Ablation, ...] = ()

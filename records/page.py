@@ -153,18 +153,19 @@ def table2(book: Book) -> str:
     """Condensed with ConvNet-3, evaluated with others."""
     networks: list[str] = book.published["paper"]["networks"]
     lines, notes = [], []
-    for name, rows in book.published["paper"]["table2"].items():
-        if name not in book.cells.table2:
-            continue
-        ours = [book.cells.table2[name].model_copy(update={"network": network}) for network in networks]
-        found = [book.measured(cell) for cell in ours]
-        for method, values in rows.items():
-            if method == "Full dataset":
-                said = ["not run" if value is None else f"**{value}** (n = {value.n})" for value in found]
-                lines.append([_title(name), "**tinyset**", *said])
-            lines.append([_title(name), method, *map(str, values)])
-        if None in found:
-            notes.append(f"- {_title(name)}: {ours[0].why}.")
+    for name, cells in book.cells.table2.items():
+        published = [
+            [_title(name), method, *map(str, of)] for method, of in book.published["paper"]["table2"][name].items()
+        ]
+        ours = []
+        for cell in cells:
+            found = [book.measured(cell.model_copy(update={"network": network})) for network in networks]
+            said = ["not run" if value is None else f"**{value}** (n = {value.n})" for value in found]
+            how = f", `{cell.protocol}`" if cell.protocol else ""
+            ours.append([_title(name), f"**tinyset**{how}", *said])
+            if None in found:
+                notes.append(f"- {_title(name)}{how}: {cell.why}.")
+        lines += [*published[:-1], *ours, published[-1]]  # the full dataset is the last
     headings = ["set", "method", *(NETWORKS.get(network.partition(":")[0], network) for network in networks)]
     return (
         "## Table 2: other architectures\nCondensed with ConvNet-3, evaluated with others; ours with "

@@ -35,7 +35,9 @@ table1:
       cifar10-1: {{records: [a], network: "{n}", protocol: "steps:4"}}
       svhn-1: {{why: the reason of it}}
 table2:
-  cifar10-1: {{records: [a], protocol: "steps:4", why: the other reason}}
+  cifar10-1:
+    - {{records: [a], why: the other reason}}
+    - {{records: [a], protocol: "steps:4", why: the third reason}}
 budget:
   cifar10-1: {{records: [a], network: "{n}", protocol: "steps:4"}}
   svhn-1: {{records: [none]}}
