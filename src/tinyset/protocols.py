@@ -65,7 +65,8 @@ _NAMED = {
 
 def protocol(name: str) -> Protocol:
     """`kfs`, `kfs-aug`, `kfs-cutmix`, `dc`, `dsa`, `idc`, or N steps with the schedule of `kfs`: `steps:N` (and the augmentation of
-    kfs-aug), `steps:N:cutmix` (of kfs-cutmix), `steps:N:none`. Any of them with `:batch=B` behind it takes batches of B."""
+    kfs-aug), `steps:N:cutmix` (of kfs-cutmix), `steps:N:dsa` (of dsa), `steps:N:none`. `:batch=B` behind any of them takes batches
+    of B."""
     if match := re.fullmatch(r"(.+):batch=([1-9]\d*)", name):
         own = protocol(match[1])
         return own.model_copy(update={"name": f"{own.name}:batch={match[2]}", "batch": int(match[2])})
@@ -78,10 +79,10 @@ def protocol(name: str) -> Protocol:
         values["name"] = name.removesuffix(":flip-shift")
         return Protocol.parse(values, f"protocol {name}")
     raise UserError(
-        f"Unknown protocol {name!r}: choose {', '.join(_NAMED)}, steps:N (N training steps), steps:N:cutmix or steps:N:none"
-        " (without augmentation); :batch=B behind any of them sets the batch."
+        f"Unknown protocol {name!r}: choose {', '.join(_NAMED)}, steps:N (N training steps), steps:N:cutmix,"
+        " steps:N:dsa or steps:N:none (without augmentation); :batch=B behind any of them sets the batch."
     )
 
 
 def list_protocols() -> list[str]:
-    return [*_NAMED, "steps:N", "steps:N:cutmix", "steps:N:none"]
+    return [*_NAMED, "steps:N", "steps:N:cutmix", "steps:N:dsa", "steps:N:none"]
