@@ -25,7 +25,7 @@ unless a row says otherwise; `kfs-aug` adds flips (not for digits) and shifts, `
 (docs/evaluation.md).
 """
 BUDGET = """## Accuracy along a training
-The batch is min(N, 256); the rate drops at 2/3 and 5/6 of the last step.
+The batch is min(N, 256) unless the protocol names another; the rate drops at 2/3 and 5/6 of the last step.
 """
 PICTURES = """## Pictures
 All codes through one decoder, and one code through all decoders, of the sets that come with the package.
@@ -189,8 +189,12 @@ def budget(book: Book) -> str:
         for row in rows:
             lines.setdefault((row.set, row.protocol), {})[row.step] = row.accuracy
         cells = [
-            [of, str(max(spread.n for spread in along.values())), *(str(along.get(step, "")) for step in steps)]
-            for (of, _), along in lines.items()
+            [
+                f"{of}, `{how}`",
+                str(max(spread.n for spread in along.values())),
+                *(str(along.get(at, "")) for at in steps),
+            ]
+            for (of, how), along in lines.items()
         ]
         parts.append(f"![{_title(name)}: accuracy along training steps](pictures/budget-{name}.svg)\n")
         parts.append(pipe_table([f"{_title(name)}, steps", "n", *(f"{step:,}" for step in steps)], cells))

@@ -102,7 +102,7 @@ def test_tables_figures_and_ablations(book: Book, tmp_path: Path) -> None:
     assert "nothing: not run yet." in text and "SVHN, 1: not run yet." in text
     drawn = draw(book, tmp_path / "pictures")
     assert {path.name for path in drawn} >= {"budget-cifar10-1.svg", "budget-cifar10-1.png"}
-    assert "pictures/budget-cifar10-1.svg" in text and "| kfs | 1 |" in text
+    assert "pictures/budget-cifar10-1.svg" in text and "| kfs, `steps:5` | 1 |" in text
 
 
 def test_nothing_recorded_is_a_page_too(book: Book) -> None:
