@@ -57,7 +57,8 @@ class Ablation(Settings):
 class Cells(Settings):
     """`cells.yaml`."""
 
-    goals: tuple[Goal, ...] = ()
+    goals: tuple[Goal, ...] = ()  # a row for each target
+    others: tuple[Goal, ...] = ()  # the same targets by other trainings, and by sets of before
     recipes: tuple[Recipe, ...] = ()
     table1: tuple[Line, ...] = ()
     table2: dict[str, tuple[Cell, ...]] = {}  # a row for each, of all networks

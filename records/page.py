@@ -52,10 +52,13 @@ def page(book: Book) -> str:
 
 
 def goals(book: Book) -> str:
-    lines = [_goal(book, goal) for goal in book.cells.goals]
     headings = ["", "ours", "n", "paper", "floor", "goal", "", "steps", "condensed in", "record"]
+    asked, others = (
+        pipe_table(headings, [_goal(book, goal) for goal in of]) for of in (book.cells.goals, book.cells.others)
+    )
     text = "Condensed on two cores within 150 minutes, bank and set-up included, unless the row says otherwise.\n\n"
-    return "## What was asked and what came out\n" + text + pipe_table(headings, lines)
+    rest = "\nThe same targets by other trainings, and by sets of before:\n\n" + others if book.cells.others else ""
+    return "## What was asked and what came out\n" + text + asked + rest
 
 
 def _goal(book: Book, goal: Goal) -> list[str]:

@@ -26,6 +26,8 @@ goals:
   - {{what: missed, records: [a], network: "{n}", protocol: "steps:4", floor: 101, goal: 102}}
   - {{what: above, records: [a], network: "{n}", protocol: "steps:4", above: random, floor: -100, goal: 200}}
   - {{what: absent, records: [none], floor: 1, goal: 2, why: no such thing}}
+others:
+  - {{what: elsewhere, records: [b], network: "{n}", protocol: "steps:4", floor: 101, goal: 102}}
 recipes:
   - {{flags: --these flags, records: [a, b], network: "{n}", protocol: "steps:4"}}
   - {{flags: --no such, records: [none]}}
@@ -67,6 +69,14 @@ def test_goals_are_judged_as_they_are(book: Book) -> None:
     assert "**missed**" in lines["missed"] and "below the floor" in lines["missed"]
     assert "random + 200 = " in lines["above"] and "floor reached" in lines["above"]
     assert "no such thing" in lines["absent"] and "–" in lines["absent"]
+    asked, _, others = page(book).partition("The same targets by other trainings")
+    assert "| elsewhere |" in others and "**missed**" in lines["elsewhere"] and "| elsewhere |" not in asked
+
+
+def test_without_other_trainings_there_is_no_table_of_them(book: Book) -> None:
+    cells = book.cells.model_copy(update={"others": ()})
+    book.__dict__["cells"] = cells
+    assert "The same targets by other trainings" not in page(book) and "| reached |" in page(book)
 
 
 def test_recipes_say_what_they_give_and_cost(book: Book) -> None:
