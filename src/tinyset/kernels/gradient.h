@@ -7,11 +7,11 @@
 #pragma once
 #include "winograd.h"
 
-static const long CHUNK = 180;  // tiles; 180 x 16 floats are no whole pages, see `winograd`
+static const long CHUNK = 92;  // tiles; 92 x 16 floats are no whole pages, see `winograd`
 
-static inline void gradient_line(const v8* g, v8* out) {  // A
-    const v8 even_a = g[0] + a2 * g[2], odd_a = a * (g[1] + a2 * g[3]);
-    const v8 even_b = g[0] + b2 * g[2], odd_b = b * (g[1] + b2 * g[3]);
+static inline void gradient_line(const vec* g, vec* out) {  // A
+    const vec even_a = g[0] + a2 * g[2], odd_a = a * (g[1] + a2 * g[3]);
+    const vec even_b = g[0] + b2 * g[2], odd_b = b * (g[1] + b2 * g[3]);
     out[0] = g[0];
     out[1] = even_a + odd_a;
     out[2] = even_a - odd_a;
@@ -20,9 +20,9 @@ static inline void gradient_line(const v8* g, v8* out) {  // A
     out[5] = g[3];
 }
 
-static inline void back_line(const v8* u, v8* out) {  // G^T
-    const v8 even_a = by_a * (u[1] + u[2]), odd_a = by_a * (u[1] - u[2]);
-    const v8 even_b = by_b * (u[3] + u[4]), odd_b = by_b * (u[3] - u[4]);
+static inline void back_line(const vec* u, vec* out) {  // G^T
+    const vec even_a = by_a * (u[1] + u[2]), odd_a = by_a * (u[1] - u[2]);
+    const vec even_b = by_b * (u[3] + u[4]), odd_b = by_b * (u[3] - u[4]);
     out[0] = u[0] * (1 / a2b2) + even_a + even_b;
     out[1] = a * odd_a + b * odd_b;
     out[2] = a2 * even_a + b2 * even_b + u[5];
@@ -36,7 +36,7 @@ static void gradient_tile(const Maps& maps, long tile, const float* zero, float*
         for (long j = 0; j < 4; j++) under[j][i] = maps.at(tile / (high * wide), top + i, left + j, zero);
     for (long c = 0; c < maps.channels; c += LANES) {
         float* to = out + c / PANEL * layout.panel + c % PANEL;
-        v8 lines[6][4], four[4], six[6];
+        vec lines[6][4], four[4], six[6];
         for (long j = 0; j < 4; j++) {
             for (long i = 0; i < 4; i++) four[i] = load(under[j][i] + c);
             gradient_line(four, six);
@@ -79,7 +79,7 @@ void winograd_gradient(const float* x, const float* g, float* dw, const long* st
 #pragma omp parallel for
     for (long o = 0; o < to; o++)
         for (long c = 0; c < from; c += LANES) {
-            v8 lines[3][6], six[6], three[3];
+            vec lines[3][6], six[6], three[3];
             for (long j = 0; j < 6; j++) {
                 for (long i = 0; i < 6; i++) six[i] = load(sum.p + ((i * 6 + j) * to + o) * from + c);
                 back_line(six, three);

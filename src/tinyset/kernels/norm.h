@@ -17,7 +17,7 @@ struct Norm {
         for (long c = 0; c < channels; c++) mean[c] /= pixels;
         for (long i = 0; i < pixels; i++)
             for (long c = 0; c < channels; c += LANES) {
-                const v8 d = load(x + i * channels + c) - load(mean + c);
+                const vec d = load(x + i * channels + c) - load(mean + c);
                 store(scale + c, load(scale + c) + d * d);
             }
         for (long c = 0; c < channels; c++) scale[c] = 1 / std::sqrt(scale[c] / pixels + epsilon);
@@ -25,10 +25,10 @@ struct Norm {
             for (long s = 0; s < width / 2; s++) {
                 const float* at = x + (2 * r * width + 2 * s) * channels;
                 for (long c = 0; c < channels; c += LANES) {
-                    const v8 times = load(scale + c) * load(gain + c), plus = load(shift + c) - load(mean + c) * times;
-                    v8 sum = {};
+                    const vec times = load(scale + c) * load(gain + c), plus = load(shift + c) - load(mean + c) * times;
+                    vec sum = {};
                     for (long k = 0; k < 4; k++) {
-                        const v8 z = load(at + (k / 2 * width + k % 2) * channels + c) * times + plus;
+                        const vec z = load(at + (k / 2 * width + k % 2) * channels + c) * times + plus;
                         sum += positive(z, z);
                     }
                     store(pooled + (r * (width / 2) + s) * channels + c, 0.25f * sum);
@@ -50,12 +50,12 @@ struct Norm {
         for (long r = 0; r < height / 2; r++)
             for (long s = 0; s < width / 2; s++)
                 for (long c = 0; c < channels; c += LANES) {
-                    const v8 d = 0.25f * load(g + (r * (width / 2) + s) * channels + c);
-                    v8 total = load(sum + c), product = load(dot + c);
+                    const vec d = 0.25f * load(g + (r * (width / 2) + s) * channels + c);
+                    vec total = load(sum + c), product = load(dot + c);
                     for (long k = 0; k < 4; k++) {
                         const long at = ((2 * r + k / 2) * width + 2 * s + k % 2) * channels + c;
-                        const v8 hat = (load(x + at) - load(mean + c)) * load(scale + c);
-                        const v8 kept = positive(hat * load(gain + c) + load(shift + c), d);
+                        const vec hat = (load(x + at) - load(mean + c)) * load(scale + c);
+                        const vec kept = positive(hat * load(gain + c) + load(shift + c), d);
                         total += kept;
                         product += kept * hat;
                     }
@@ -72,8 +72,8 @@ struct Norm {
         for (long s = 0; s < width; s++) {
             const bool pooled = r / 2 < height / 2 && s / 2 < width / 2;  // an odd last line is not
             for (long c = 0; c < channels; c += LANES) {
-                const v8 hat = (load(x + (r * width + s) * channels + c) - load(mean + c)) * load(scale + c);
-                v8 d = {};
+                const vec hat = (load(x + (r * width + s) * channels + c) - load(mean + c)) * load(scale + c);
+                vec d = {};
                 if (pooled) d = 0.25f * load(g + (r / 2 * (width / 2) + s / 2) * channels + c) * load(gain + c);
                 d = positive(hat * load(gain + c) + load(shift + c), d);
                 store(dx + s * channels + c, load(scale + c) * (d - load(sum + c) - hat * load(dot + c)));

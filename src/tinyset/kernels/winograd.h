@@ -10,9 +10,9 @@
 static const float a = 0.75f, b = 1.5f, a2 = a * a, b2 = b * b, a2b2 = a2 * b2, sum2 = a2 + b2;
 static const float by_a = 1 / (2 * a2 * (a2 - b2)), by_b = 1 / (2 * b2 * (b2 - a2));
 
-static inline void input_line(const v8* d, v8* out) {  // B^T
-    const v8 even_a = d[4] - b2 * d[2], odd_a = a * (d[3] - b2 * d[1]);
-    const v8 even_b = d[4] - a2 * d[2], odd_b = b * (d[3] - a2 * d[1]);
+static inline void input_line(const vec* d, vec* out) {  // B^T
+    const vec even_a = d[4] - b2 * d[2], odd_a = a * (d[3] - b2 * d[1]);
+    const vec even_b = d[4] - a2 * d[2], odd_b = b * (d[3] - a2 * d[1]);
     out[0] = a2b2 * d[0] - sum2 * d[2] + d[4];
     out[1] = even_a + odd_a;
     out[2] = even_a - odd_a;
@@ -21,17 +21,17 @@ static inline void input_line(const v8* d, v8* out) {  // B^T
     out[5] = a2b2 * d[1] - sum2 * d[3] + d[5];
 }
 
-static inline void output_line(const v8* m, v8* out) {  // A^T
-    const v8 even_a = m[1] + m[2], odd_a = m[1] - m[2], even_b = m[3] + m[4], odd_b = m[3] - m[4];
+static inline void output_line(const vec* m, vec* out) {  // A^T
+    const vec even_a = m[1] + m[2], odd_a = m[1] - m[2], even_b = m[3] + m[4], odd_b = m[3] - m[4];
     out[0] = m[0] + even_a + even_b;
     out[1] = a * odd_a + b * odd_b;
     out[2] = a2 * even_a + b2 * even_b;
     out[3] = a * a2 * odd_a + b * b2 * odd_b + m[5];
 }
 
-static inline void weight_line(const v8* w, v8* out) {  // G
-    const v8 even_a = (w[0] + a2 * w[2]) * by_a, odd_a = w[1] * (a * by_a);
-    const v8 even_b = (w[0] + b2 * w[2]) * by_b, odd_b = w[1] * (b * by_b);
+static inline void weight_line(const vec* w, vec* out) {  // G
+    const vec even_a = (w[0] + a2 * w[2]) * by_a, odd_a = w[1] * (a * by_a);
+    const vec even_b = (w[0] + b2 * w[2]) * by_b, odd_b = w[1] * (b * by_b);
     out[0] = w[0] * (1 / a2b2);
     out[1] = even_a + odd_a;
     out[2] = even_a - odd_a;
@@ -64,7 +64,7 @@ struct Maps {  // count x height x width x channels, cut into tiles of 4x4
             for (long j = 0; j < 6; j++) under[j][i] = at(image, top + i, left + j, zero);
         for (long c = 0; c < channels; c += LANES) {
             float* to = out + c / PANEL * layout.panel + c % PANEL;
-            v8 lines[6][6], six[6], turned[6];
+            vec lines[6][6], six[6], turned[6];
             for (long j = 0; j < 6; j++) {
                 for (long i = 0; i < 6; i++) six[i] = load(under[j][i] + c);
                 input_line(six, turned);
@@ -87,7 +87,7 @@ void winograd_weights(const float* w, const long* stride, float* out, long from,
     for (long panel = 0; panel < to / PANEL; panel++)
         for (long c = 0; c < from; c++)
             for (long half = 0; half < PANEL; half += LANES) {
-                v8 given[3][3], lines[6][3], six[6];
+                vec given[3][3], lines[6][3], six[6];
                 for (long y = 0; y < 3; y++)
                     for (long x = 0; x < 3; x++)
                         for (long l = 0; l < LANES; l++) {
@@ -128,7 +128,7 @@ void winograd(const float* x, const float* weights, float* y, long count, long h
                 const long rows = std::min(4L, height - top), columns = std::min(4L, width - left);
                 float* corner = y + ((tile / (high * wide) * height + top) * width + left) * to;
                 for (long o = 0; o < to; o += LANES) {
-                    v8 lines[4][6], six[6], four[4];
+                    vec lines[4][6], six[6], four[4];
                     for (long j = 0; j < 6; j++) {
                         for (long i = 0; i < 6; i++) six[i] = load(m.p + (i * 6 + j) * m_place + t * to + o);
                         output_line(six, four);
