@@ -1,6 +1,7 @@
 """The kernels' gradients of the weights equal torch's, and a training on them is the training torch would have done."""
 
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tinyset.evaluation.evaluator import Evaluator
 from tinyset.evaluation.results import Results
 from tinyset.evaluation.sets import TrainingSet
 from tinyset.interrupts import Interrupted
-from tinyset.kernels import Classifier, suits
+from tinyset.kernels import Classifier, build, library, suits
 from tinyset.networks import weights_hash
 from tinyset.protocols import Protocol
 from tinyset.training import idle_biases, predict, train
@@ -63,6 +64,24 @@ def test_gradients_of_the_weights_equal_torch(spec: str, shape: tuple[int, int, 
     assert set(ours) == {name for name, p in made.named_parameters() if id(p) not in idle}
     for name, gradient in ours.items():
         assert (gradient - theirs[name]).norm() <= 1e-4 * theirs[name].norm(), name
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The kernels as a machine without AVX-512 compiles them."""
+    if "avx512f" not in build._cpu():
+        pytest.skip("no AVX-512 here: all tests of kernels are of the narrow vectors")
+    wide = library()
+    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-mno-avx512f"))
+    library.cache_clear()
+    assert library() is not None and wide is not None and library()._name != wide._name  # type: ignore[union-attr]
+    yield
+    library.cache_clear()
+
+
+@pytest.mark.parametrize(("spec", "shape", "count"), SHAPES)
+def test_narrow_vectors_do_as_well(narrow: None, spec: str, shape: tuple[int, int, int], count: int) -> None:
+    test_gradients_of_the_weights_equal_torch(spec, shape, count)
 
 
 def test_a_gain_of_zero_has_a_gradient() -> None:
