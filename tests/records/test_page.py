@@ -95,8 +95,12 @@ def test_a_set_of_others_costs_what_they_cost(book: Book) -> None:
     def spent(start: str) -> str:
         return cost(book, [replace(timed, config=timed.config.model_copy(update={"start": start}))])[1]
 
-    assert spent("records/results/b/artifact") == "10 min after `b`"
-    assert spent("a,records/results/b/artifact") == "2 sets, 30 min of one core"
+    assert spent("records/results/b/artifact") == "10 min after `b`, 30 of one core in all"
+    assert spent("elsewhere") == "10 min after `elsewhere`"
+    assert spent("a,records/results/b/artifact") == "2 sets, 50 min of one core"
+    again = book.results["b"].config.model_copy(update={"start": "a"})
+    book.results.update(b=replace(book.results["b"], config=again))
+    assert spent("b") == "10 min after `b`, 50 of one core in all"
     assert spent("a,elsewhere") == "2 sets, ?"
 
 
