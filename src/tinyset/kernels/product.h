@@ -57,6 +57,7 @@ static inline void columns(const float* a, const float* b, float* c, long rows, 
 static void product(const float* a, const float* b, float* c, long rows, long depth, long width) {
     long j = 0;
     for (; j + 2 * LANES <= width; j += 2 * LANES) columns<2>(a, b + j * depth, c + j, rows, depth, width);
+    // with vectors of 16 a last panel may be left over
     for (; j < width; j += LANES) columns<1>(a, b + j * depth, c + j, rows, depth, width);
 }
 
