@@ -21,11 +21,10 @@ def main(artifact, source, name="convnet3:width=32", epochs=200):
         torch.nn.functional.cross_entropy(network(images), targets).backward()
         optimizer.step()
 
-    mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in ds.normalisation)
     test = tinyset.load_images(source).test
     network.eval()
     with torch.no_grad():
-        predicted = torch.cat([network((part / 255 - mean) / std).argmax(1) for part in test.images.split(500)])
+        predicted = torch.cat([network(ds.normalise(part)).argmax(1) for part in test.images.split(500)])
     accuracy = (predicted == test.labels).float().mean().item()
     print(f"{100 * accuracy:.1f} % of {len(test):,} test images")
     return accuracy

@@ -2,6 +2,7 @@
 
     python read_with_numpy.py FOLDER        prints what is inside
     images, labels, config = read(FOLDER)   float32 N x C x H x W in [0, 1], int64 labels, config.json
+    normalised(images, config)              what networks see, of these images and of real ones
 
 The format is written down in docs/format.md.
 """
@@ -106,9 +107,22 @@ def enlarge(images, height, width):
     return images
 
 
+def normalised(images, config):
+    """(x - mean) / std, then through the whitening filter where there is one."""
+    mean, std = (np.array(config[name], np.float32).reshape(1, -1, 1, 1) for name in ("mean", "std"))
+    images = (images - mean) / std
+    if not config.get("whitening"):
+        return images
+    kernel = np.array(config["whitening"], np.float32)
+    side = kernel.shape[-1]
+    wide = np.pad(images, ((0, 0), (0, 0), (side // 2, side // 2), (side // 2, side // 2)), mode="reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (side, side), axis=(2, 3))
+    return np.einsum("nbhwij,cbij->nchw", windows, kernel, optimize=True)
+
+
 if __name__ == "__main__":
     images, labels, config = read(sys.argv[1])
     print(
         f"{len(images)} images {images.shape[1:]} of {len(config['class_names'])} classes, made by {config['method']}"
     )
-    print(f"normalise with mean {config['mean']} and std {config['std']}")
+    print(f"normalise with mean {config['mean']} and std {config['std']}{', then whiten' * ('whitening' in config)}")

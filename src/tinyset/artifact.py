@@ -20,6 +20,7 @@ from tinyset.files import sha256_file
 from tinyset.parameterizations import parameterization_class
 from tinyset.parameterizations.base import Parameterization
 from tinyset.storage import PRECISIONS, unpack
+from tinyset.whitening import Filter, check
 
 FORMAT = 1
 TENSORS, CONFIG, CARD, PREVIEW = "condensed.safetensors", "config.json", "README.md", "preview.png"
@@ -44,6 +45,7 @@ class ArtifactConfig(Settings):
     pixel_range: tuple[float, float] = (0.0, 1.0)
     mean: list[float]
     std: list[float]
+    whitening: Filter | None = None  # of normalised images, before a network sees them
     mirror: bool = True
     precision: str = "float32"
     protocol: str = "kfs-aug"
@@ -70,6 +72,8 @@ class ArtifactConfig(Settings):
             raise ValueError(f"image_shape {self.image_shape} is out of bounds")
         if len(self.mean) != channels or len(self.std) != channels or min(self.std) <= 0:
             raise ValueError("mean and std need one number per channel, and std above 0")
+        if self.whitening is not None:
+            check(self.whitening, self.image_shape)
         if not all(map(math.isfinite, (*self.mean, *self.std, self.nominal_params_per_class))):
             raise ValueError("mean, std and nominal_params_per_class must be finite numbers")
         if self.nominal_params_per_class <= 0:

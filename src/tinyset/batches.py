@@ -4,27 +4,42 @@ Batches have one fixed shape, `min(N, batch)`; the last batch of an epoch holds 
 image waits for the next epoch's shuffle: batch norm cannot take it.
 """
 
+from collections.abc import Callable, Sequence
+
 import torch
 import torch.nn.functional as F
 
 from tinyset.augment import augment_batch, cutmix
 from tinyset.protocols import Protocol
 from tinyset.rng import generator
+from tinyset.whitening import Filter, whitened
 
-Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
+Stats = tuple[tuple[float, ...], tuple[float, ...]]  # mean and standard deviation of each channel
+Normalisation = Stats | tuple[tuple[float, ...], tuple[float, ...], Filter]
+AT_ONCE = 512  # images whitened together
+
+
+def normalisation_of(mean: Sequence[float], std: Sequence[float], whitening: Filter | None) -> Normalisation:
+    stats = tuple(mean), tuple(std)
+    return stats if whitening is None else (*stats, whitening)
 
 
 def channels_last(images: torch.Tensor) -> torch.Tensor:
     return images.contiguous(memory_format=torch.channels_last)
 
 
-def normalisers(
-    normalisation: Normalisation, images: torch.Tensor, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and 1/std in the units of the pixels: (x - mean) * scale is the normalised image."""
-    unit = 255.0 if images.dtype == torch.uint8 else 1.0
-    mean, std = (torch.tensor(v, dtype=torch.float32, device=device).reshape(1, -1, 1, 1) for v in normalisation)
-    return mean * unit, 1 / (std * unit)
+class Normaliser:
+    """Pixels (uint8, or floats in [0, 1]) as networks want them: (x - mean) / std, then through the filter if there is one."""
+
+    def __init__(self, normalisation: Normalisation, dtype: torch.dtype, device: torch.device | str) -> None:
+        unit = 255.0 if dtype == torch.uint8 else 1.0
+        mean, std = (torch.tensor(v, device=device).reshape(1, -1, 1, 1) for v in normalisation[:2])
+        self.mean, self.scale = mean * unit, 1 / (std * unit)
+        self.filter = torch.tensor(normalisation[2], device=device) if len(normalisation) > 2 else None
+
+    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
+        images = (channels_last(pixels).to(torch.float32) - self.mean) * self.scale
+        return images if self.filter is None else channels_last(whitened(images, self.filter))
 
 
 class Batches:
@@ -42,7 +57,11 @@ class Batches:
         | None = None,  # of the network, where it has more than the labels show (CutMix makes rows of them)
     ) -> None:
         self.images, self.labels, self.protocol, self.mirror, self.seed = images, labels, protocol, mirror, seed
-        self.mean, self.scale = normalisers(normalisation, images, images.device)
+        normalise = Normaliser(normalisation, images.dtype, images.device)
+        self.normalise: Callable[[torch.Tensor], torch.Tensor] = normalise
+        if normalise.filter is not None:  # once and for all, not in every batch
+            self.images = torch.cat([normalise(part) for part in images.split(AT_ONCE)])
+            self.normalise = channels_last
         self.size = protocol.batch_size(len(images))
         self.per_epoch = protocol.steps_per_epoch(len(images))
         self.classes = labels.shape[1] if labels.ndim == 2 else classes or int(labels.max()) + 1
@@ -54,7 +73,7 @@ class Batches:
             order = torch.randperm(len(self.images), generator=generator(self.seed, "epoch", epoch))
             self._epoch, self._order = epoch, order.to(self.images.device)
         chosen = self._order[k * self.size : (k + 1) * self.size]
-        batch = (channels_last(self.images[chosen]).to(torch.float32) - self.mean) * self.scale
+        batch = self.normalise(self.images[chosen])
         targets = self.labels[chosen]
         draws = generator(self.seed, "augment", step)
         batch = augment_batch(batch, self.protocol.augmentation, draws, self.mirror)

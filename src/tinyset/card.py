@@ -8,6 +8,7 @@ import torch
 from tinyset.artifact import ArtifactConfig, PrivacyReport
 from tinyset.parameterizations.base import Parameterization
 from tinyset.pictures import grid, short
+from tinyset.whitening import numbers
 
 CARD_TEXT = """# {title} condensed set
 
@@ -41,12 +42,19 @@ def card(config: ArtifactConfig, ledger: Mapping[str, Any], images: int, privacy
         title=config.source or "A",
         size=f"{images:,} synthetic images of {ledger['classes']} classes in {ledger['bytes']:,} bytes{smaller}",
         how="; then ".join([made, *config.history]),
-        stats=f"mean {config.mean}, std {config.std}; mirror images: {'yes' if config.mirror else 'no'}",
+        stats=f"mean {config.mean}, std {config.std}{_filter(config)}; mirror images: {'yes' if config.mirror else 'no'}",
         protocol=config.protocol,
         numbers=f"{ledger['params_per_class']} ({overhead}), {config.precision}",
         fingerprint=config.source_fingerprint or "none",
         library=config.library,
     ) + ("" if privacy is None else privacy.section())
+
+
+def _filter(config: ArtifactConfig) -> str:
+    if config.whitening is None:
+        return ""
+    side = len(config.whitening[0][0])
+    return f", then whitened by a {side} x {side} filter ({numbers(config.whitening)} numbers, in config.json)"
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ from tinyset.plan import available_memory_bytes, forecast, refuse_what_does_not_
 from tinyset.processes import restarted, team
 from tinyset.progress import Progress, Silent
 from tinyset.runs import RunFolder
-from tinyset.starts import nominal_values, plan, start
+from tinyset.starts import nominal_values, plan, start, start_whitening
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def run(
         synthetic = us.first(lambda: start(config, data.train, sizes, device, progress, stop).cpu()).to(device)
         loop = Loop(config, data, synthetic, device, folder, progress, stop)
         loop.run(until)
-        condensed = CondensedSet(synthetic.cpu(), _artifact_config(config, data, synthetic, loop.step, recipe))
+        condensed = CondensedSet(synthetic.cpu(), _artifact_config(config, data, synthetic, loop, recipe))
         if place is not None:
             condensed.save(place / "artifact", overwrite=True)
     return Outcome(condensed, loop.step, loop.resumed_from, loop.stopped, time.monotonic() - began, loop.loss)
@@ -113,7 +113,9 @@ def check(config: CondenseConfig, real: ImageSet) -> None:
             raise UserError(f"The class {name!r} has no training images.")
     if real.classes < 2:
         raise UserError(f"There is only one class, {real.class_names[0]!r}: a classifier needs two or more.")
-    kind, _ = objective_of(config)
+    kind, options = objective_of(config)
+    if config.steps and start_whitening(config) is not None and not getattr(options, "whiten", 0):
+        raise UserError(f"--start {config.start}: networks see its images whitened: add --option whiten=0.1.")
     if config.precision != "float32" and config.objective != "distribution":
         raise UserError(
             f"--precision {config.precision} is for the distribution objective, not for {config.objective}."
@@ -126,7 +128,7 @@ def check(config: CondenseConfig, real: ImageSet) -> None:
 
 
 def _artifact_config(
-    config: CondenseConfig, data: Splits, synthetic: Parameterization, steps: int, recipe: str | None
+    config: CondenseConfig, data: Splits, synthetic: Parameterization, loop: Loop, recipe: str | None
 ) -> Any:
     real = data.train
     mean, std = real.stats
@@ -138,13 +140,14 @@ def _artifact_config(
         image_shape=real.image_shape,
         mean=list(mean),
         std=list(std),
+        whitening=start_whitening(config) if loop.objective is None else loop.objective.whitening,
         mirror=data.mirror,
         precision=config.storage,
         protocol=config.protocol or "kfs-aug",
         method=config.method,
         recipe=recipe,
         seed=config.seed,
-        steps=steps,
+        steps=loop.step,
         nominal_params_per_class=sum(nominal) / len(nominal),
         source=data.name,
         source_fingerprint=real.fingerprint,

@@ -29,7 +29,7 @@ from tinyset.artifact import (
     read_tensors,
     verify,
 )
-from tinyset.batches import Batches
+from tinyset.batches import AT_ONCE, Batches, Normalisation, Normaliser, Stats, normalisation_of
 from tinyset.budget import overhead_percent
 from tinyset.card import card, preview
 from tinyset.data.limits import fits_memory
@@ -41,6 +41,7 @@ from tinyset.protocols import protocol as named_protocol
 from tinyset.saving import check_place, serialize, write_set
 from tinyset.storage import PRECISIONS, pack, unpack
 from tinyset.version import __version__
+from tinyset.whitening import numbers
 
 SHIPPED = Path(str(resources.files("tinyset"))) / "shipped"
 DECODED_AT_ONCE = 1 << 26  # numbers
@@ -67,8 +68,18 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
         return self.config.image_shape
 
     @property
-    def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def stats(self) -> Stats:
         return tuple(self.config.mean), tuple(self.config.std)
+
+    @property
+    def normalisation(self) -> Normalisation:
+        """What images go through before a network sees them: mean and deviation, and the filter where there is one."""
+        return normalisation_of(self.config.mean, self.config.std, self.config.whitening)
+
+    def normalise(self, images: torch.Tensor) -> torch.Tensor:
+        """Images N x C x H x W (uint8, or floats in [0, 1]), synthetic or real, as networks trained on this set want them."""
+        normaliser = Normaliser(self.normalisation, images.dtype, images.device)
+        return torch.cat([normaliser(part) for part in images.split(AT_ONCE)])
 
     @property
     def mirror(self) -> bool:
@@ -113,6 +124,7 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
             "synthetic_per_class": _one_or_all(made.counts),
             "params_per_class": round(params, 4),
             "overhead_percent": round(overhead_percent(params, self.config.nominal_params_per_class), 2),
+            **({"whitening_numbers": numbers(self.config.whitening)} if self.config.whitening is not None else {}),
             "bytes": self.bytes,
             "compression": round(self.config.source_bytes / self.bytes, 2) if self.config.source_bytes else None,
         }
@@ -176,9 +188,8 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
         images, labels = self.decode()
         targets = labels if self.soft_labels is None else self.soft_labels
         if not train:
-            mean, std = (torch.tensor(v).view(1, -1, 1, 1).to(images) for v in self.normalisation)
             for part, of in zip(images.split(batch_size), targets.split(batch_size), strict=True):
-                yield (part - mean) / std, of
+                yield self.normalise(part), of
             return
         recipe = named_protocol(self.protocol).model_copy(update={"batch": batch_size})
         batches = Batches(images, targets, recipe, self.normalisation, self.mirror, seed)

@@ -53,7 +53,7 @@ def write_set(
     privacy: PrivacyReport | None,
 ) -> None:
     """The folder, in place of what was there. Measurements of the same set stay with it."""
-    values = config.model_dump(mode="json")
+    values = config.model_dump(mode="json", exclude={"whitening"} if config.whitening is None else None)
     try:
         building = building_folder(target)
     except OSError as error:

@@ -19,6 +19,7 @@ from tinyset.parameterizations.codes import Codes
 from tinyset.progress import Progress
 from tinyset.rng import generator
 from tinyset.saving import serialize
+from tinyset.whitening import Filter
 
 
 def plan(config: CondenseConfig, real: ImageSet) -> CodePlan | tuple[int, ...]:
@@ -65,6 +66,14 @@ def _begun(config: CondenseConfig, real: ImageSet) -> Codes | None:
                 f"--start {name}: its codes and decoders are not as many, or of another size, than the first's."
             )
     return sets[0] if len(sets) == 1 else side_by_side(sets)
+
+
+def start_whitening(config: CondenseConfig) -> Filter | None:
+    """What networks see the images of the sets through that a run begins with."""
+    filters = [load(name).config.whitening for name in (config.start or "").split(",") if name]
+    if any(own != filters[0] for own in filters):
+        raise UserError(f"--start {config.start}: networks see images of these sets through different filters.")
+    return filters[0] if filters else None
 
 
 def _loaded(name: str, config: CondenseConfig, real: ImageSet) -> Codes:

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tinyset import machine
-from tinyset.batches import Batches, Normalisation, channels_last, normalisers
+from tinyset.batches import Batches, Normalisation, Normaliser
 from tinyset.engine import COMPILE_FROM_IMAGES
 from tinyset.errors import Diverged, RunError
 from tinyset.files import load_tree, save_tree
@@ -132,12 +132,12 @@ def predict(
     if device.type == "cpu":
         machine.keep_memory()
     network.to(device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
-    mean, scale = normalisers(normalisation, images, device)
+    normalise = Normaliser(normalisation, images.dtype, device)
     model, classes = _fast(_classes, network, compile, device, progress)
     predicted = []
     for chunk in images.split(min(batch, max(len(images), 1))):
         function = classes if len(chunk) == min(batch, len(images)) else _classes  # one compiled shape
-        predicted.append(function(model, channels_last(chunk.to(device)), mean, scale).cpu())
+        predicted.append(function(model, normalise(chunk.to(device))).cpu())
     return torch.cat(predicted) if predicted else torch.zeros(0, dtype=torch.int64)
 
 
@@ -159,8 +159,8 @@ def _loss(network: Model, batch: torch.Tensor, targets: torch.Tensor) -> torch.T
     return F.cross_entropy(network(batch), targets)
 
 
-def _classes(network: Model, batch: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    return network((batch.to(mean.dtype) - mean) * scale).argmax(1)
+def _classes(network: Model, batch: torch.Tensor) -> torch.Tensor:
+    return network(batch).argmax(1)
 
 
 _COMPILED: WeakKeyDictionary[nn.Module, dict[str, Callable[..., Any]]] = WeakKeyDictionary()

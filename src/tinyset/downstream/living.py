@@ -129,9 +129,7 @@ def images_of(real: ImageSet, class_name: str, condensed: CondensedSet) -> Image
     members = real.by_class[real.class_names.index(class_name)]
     if len(members) == 0:
         raise UserError(f"--class {class_name}: the source has no training images of it.")
-    return ImageSet(
-        real.images[members], torch.zeros(len(members), dtype=torch.int64), (class_name,), condensed.normalisation
-    )
+    return ImageSet(real.images[members], torch.zeros(len(members), dtype=torch.int64), (class_name,), condensed.stats)
 
 
 @torch.no_grad()
@@ -187,4 +185,4 @@ def _old_and_new(condensed: CondensedSet, source: ImageSet, new: ImageSet, names
             parts.append((condensed.images(c) * 255).round().to(torch.uint8))
     parts.append(new.images)
     labels = torch.repeat_interleave(torch.arange(len(parts)), torch.tensor([len(part) for part in parts]))
-    return ImageSet(torch.cat(parts), labels, names, condensed.normalisation)
+    return ImageSet(torch.cat(parts), labels, names, condensed.stats)

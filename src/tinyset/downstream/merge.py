@@ -76,6 +76,10 @@ def _refuse_unlike(first: CondensedSet, second: CondensedSet) -> None:
         raise UserError(
             f"The two sets hold tiles of different factors, {a.factor} and {b.factor}: they cannot be merged."
         )
+    if first.config.whitening != second.config.whitening:
+        raise UserError(
+            "Networks see images of the two sets through different whitening filters: they cannot be merged."
+        )
     if first.fingerprint == second.fingerprint:
         raise UserError("The two sets are the same.")
 
@@ -89,7 +93,7 @@ def _recoded(a: Codes, second: CondensedSet, progress: Progress, settings: dict[
     units = []
     for c, name in enumerate(second.class_names):
         images = (second.images(c) * 255).round().to(torch.uint8)
-        real = ImageSet(images, torch.zeros(len(images), dtype=torch.int64), (name,), second.normalisation)
+        real = ImageSet(images, torch.zeros(len(images), dtype=torch.int64), (name,), second.stats)
         new = new_class(a, real, counts[c], config.seed)
         match(new, Splits(name, real, mirror=second.mirror), config, progress)
         units.append(Parts.of(new).units[0])

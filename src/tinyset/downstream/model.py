@@ -16,11 +16,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 from torch import nn
 
+from tinyset.batches import Normalisation, normalisation_of
 from tinyset.config import Settings
 from tinyset.errors import UserError
 from tinyset.files import META, write_atomic
 from tinyset.networks import build, list_networks
-from tinyset.training import Normalisation, predict
+from tinyset.training import predict
+from tinyset.whitening import Filter, check
 
 FORMAT = 1
 LARGEST = 4096  # a width, depth or side in a stranger's file
@@ -36,6 +38,7 @@ class ModelCard(Settings):
     image_shape: tuple[Side, Side, Side]
     mean: list[float]
     std: list[float]
+    whitening: Filter | None = None
     protocol: str = ""
     seed: int = 0
     steps: int = 0
@@ -46,6 +49,8 @@ class ModelCard(Settings):
     def _a_number_per_channel(self) -> Self:
         if not len(self.mean) == len(self.std) == self.image_shape[0] or min(self.std) <= 0:
             raise ValueError("mean and std are a number per channel, std above 0")
+        if self.whitening is not None:
+            check(self.whitening, self.image_shape)
         return self
 
 
@@ -62,7 +67,7 @@ class Model:
 
     @property
     def normalisation(self) -> Normalisation:
-        return tuple(self.card.mean), tuple(self.card.std)
+        return normalisation_of(self.card.mean, self.card.std, self.card.whitening)
 
     def predict(self, images: torch.Tensor, device: torch.device | str = "cpu") -> torch.Tensor:
         """The class of every image, N x C x H x W, uint8 or float in [0, 1]."""

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tinyset.artifact import PrivacyReport
-from tinyset.batches import channels_last, normalisers
+from tinyset.batches import Normalisation, Normaliser
 from tinyset.condensed import CondensedSet
 from tinyset.data.imageset import ImageSet, Splits
 from tinyset.errors import UserError
@@ -153,12 +153,12 @@ def trained(of: TrainingSet, classes: int, seed: int, settings: dict[str, Any], 
 
 
 @torch.no_grad()
-def loss_of_each(network: nn.Module, real: ImageSet, normalisation: Any) -> torch.Tensor:
+def loss_of_each(network: nn.Module, real: ImageSet, normalisation: Normalisation) -> torch.Tensor:
     device = next(network.parameters()).device
-    mean, scale = normalisers(normalisation, real.images, device)
+    normalise = Normaliser(normalisation, real.images.dtype, device)
     losses = []
     for images, labels in zip(real.images.split(CHUNK), real.labels.split(CHUNK), strict=True):
-        logits = network((channels_last(images.to(device)) - mean) * scale)
+        logits = network(normalise(images.to(device)))
         losses.append(F.cross_entropy(logits, labels.to(device), reduction="none").cpu())
     return torch.cat(losses)
 

@@ -82,7 +82,7 @@ def slim(
     if min(confirm, networks, repeats) < 1:
         raise UserError("--confirm, --networks and --repeats must be 1 or more.")
     known, held = carve_validation(data.train, validation, seed)
-    known, held = (replace(part, known_stats=condensed.normalisation) for part in (known, held))
+    known, held = (replace(part, known_stats=condensed.stats) for part in (known, held))
     ranked = rank(condensed, known, budget_bytes, match_network, networks, real_per_class, device, progress)
 
     def accuracy(of: CondensedSet) -> Spread:

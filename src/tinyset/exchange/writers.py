@@ -18,6 +18,7 @@ from tinyset.condensed import CondensedSet
 from tinyset.errors import RunError, UserError, needs_extra
 from tinyset.exchange.names import folder_names
 from tinyset.files import write_atomic
+from tinyset.whitening import Filter
 
 ROWS = 1000  # per group of a parquet file
 
@@ -32,6 +33,7 @@ class Decoded:
     class_names: list[str]
     mean: list[float]
     std: list[float]
+    whitening: Filter | None  # of normalised images
 
     def png(self, i: int) -> bytes:
         pixels = self.images[i]
@@ -51,8 +53,9 @@ def decoded(condensed: CondensedSet) -> Decoded:
         labels=labels.cpu().to(torch.int64).numpy(),
         soft_labels=None if soft is None else soft.cpu().float().numpy(),
         class_names=list(condensed.class_names),
-        mean=list(condensed.normalisation[0]),
-        std=list(condensed.normalisation[1]),
+        mean=condensed.config.mean,
+        std=condensed.config.std,
+        whitening=condensed.config.whitening,
     )
 
 
@@ -101,12 +104,17 @@ def _facts(images: Decoded, folders: list[str]) -> dict[str, Any]:
     named = zip(folders, images.class_names, strict=True)
     facts: dict[str, Any] = {
         "classes": [{"label": i, "name": name, "folder": folder} for i, (folder, name) in enumerate(named)],
-        "mean": images.mean,
-        "std": images.std,
+        **_statistics(images),
     }
     if images.soft_labels is not None:
         facts["soft_labels"] = images.soft_labels.round(6).tolist()  # class after class, in the order of the files
     return facts
+
+
+def _statistics(images: Decoded) -> dict[str, Any]:
+    """What images go through before a network sees them."""
+    whitening = {} if images.whitening is None else {"whitening": images.whitening}
+    return {"mean": images.mean, "std": images.std, **whitening}
 
 
 def _npz(images: Decoded, target: Path) -> None:
@@ -118,6 +126,8 @@ def _npz(images: Decoded, target: Path) -> None:
         "mean": np.array(images.mean, np.float32),
         "std": np.array(images.std, np.float32),
     }
+    if images.whitening is not None:
+        arrays["whitening"] = np.array(images.whitening, np.float32)
     if images.soft_labels is not None:
         arrays["soft_labels"] = images.soft_labels
     file = io.BytesIO()
@@ -134,6 +144,8 @@ def _pt(images: Decoded, target: Path) -> None:
         "mean": torch.tensor(images.mean),
         "std": torch.tensor(images.std),
     }
+    if images.whitening is not None:
+        tree["whitening"] = torch.tensor(images.whitening)
     if images.soft_labels is not None:
         tree["soft_labels"] = torch.from_numpy(images.soft_labels)
     file = io.BytesIO()
@@ -164,7 +176,7 @@ def _parquet(images: Decoded, target: Path) -> None:
     table = pa.table(columns)
     described = {
         "huggingface": json.dumps({"info": {"features": features}}),
-        "tinyset": json.dumps({"mean": images.mean, "std": images.std}),
+        "tinyset": json.dumps(_statistics(images)),
     }
     file = io.BytesIO()
     pq.write_table(table.replace_schema_metadata(described), file, row_group_size=ROWS)

@@ -14,6 +14,7 @@ from tinyset.interrupts import Stop
 from tinyset.parameterizations.base import Parameterization
 from tinyset.processes import team
 from tinyset.progress import Progress, Silent
+from tinyset.whitening import Filter
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Objective(ABC):
     Options: ClassVar[type[Settings]] = Settings
     # what several processes divide: the steps, only what `prepare` computes, or (None) nothing, which is refused
     divides: ClassVar[Literal["steps", "preparation"] | None] = None
+
+    whitening: Filter | None = None  # what networks see images through, where `prepare` has chosen to whiten them
 
     def __init__(self, context: Context, options: Settings) -> None:
         self.context = context

@@ -12,6 +12,7 @@ from tinyset.networks import build
 from tinyset.objectives.base import Context
 from tinyset.parameterizations.base import Parameterization
 from tinyset.rng import Name, generator
+from tinyset.whitening import Filter, whitened
 
 Transform = Callable[[torch.Tensor], torch.Tensor]
 
@@ -36,7 +37,7 @@ class Inputs:
     Every draw is named: `real_of_class(3, 256, "real", step)` is the same batch whenever it is asked for.
     """
 
-    def __init__(self, context: Context, synthetic: Parameterization) -> None:
+    def __init__(self, context: Context, synthetic: Parameterization, whitening: Filter | None = None) -> None:
         self.context = context
         self.device = context.device
         self.dtype = next(synthetic.parameters()).dtype
@@ -44,9 +45,11 @@ class Inputs:
             torch.tensor(values, device=self.device, dtype=self.dtype).view(1, -1, 1, 1)
             for values in context.real.stats
         )
+        self.filter = None if whitening is None else torch.tensor(whitening, device=self.device, dtype=self.dtype)
 
     def normalise(self, pixels: torch.Tensor) -> torch.Tensor:
-        return (pixels - self.mean) / self.std
+        images = (pixels - self.mean) / self.std
+        return images if self.filter is None else whitened(images, self.filter)
 
     def draw(self, *names: Name) -> torch.Generator:
         return generator(self.context.seed, *names)

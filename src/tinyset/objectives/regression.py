@@ -42,6 +42,7 @@ from tinyset.objectives.kernel import centred, learn_through, plus_diagonal, sca
 from tinyset.objectives.learner import Learner, compiled_loss
 from tinyset.parameterizations.base import Parameterization
 from tinyset.rng import Name
+from tinyset.whitening import fit
 
 
 class RegressionOptions(Settings):
@@ -57,6 +58,7 @@ class RegressionOptions(Settings):
     pool_cutmix: float = Field(0.0, ge=0, le=1)  # share of the batches a network learns from that are mixed
     matching_steps: int = Field(0, ge=0)
     matching_rate: float = Field(5.0, gt=0)
+    whiten: float = Field(0.0, ge=0)  # reg of the filter that real and synthetic images go through; 0: none
     networks: int = Field(60, ge=1)  # these three of the matching
     real_per_class: int | None = Field(None, ge=1)
     batch: int | Literal["full"] = "full"
@@ -68,7 +70,9 @@ class Regression(Objective):
 
     def prepare(self, synthetic: Parameterization) -> None:
         context, options = self.context, self.options
-        self.inputs = Inputs(context, synthetic)
+        if options.whiten:
+            self.whitening = fit(context.real, options.whiten)
+        self.inputs = Inputs(context, synthetic, self.whitening)
         student = make_network(context, synthetic, needs="features")
         self.learner = Learner(
             student, rate=options.pool_rate, momentum=0.9, decay=5e-4, loss=compiled_loss(context, student)
