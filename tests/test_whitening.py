@@ -147,7 +147,7 @@ def test_a_trained_network_whitens_what_it_is_given(made: CondensedSet, toy: Spl
 
 def test_what_begins_with_such_a_set_whitens_too(made: CondensedSet, toy: Splits, tmp_path: Path) -> None:
     start = str(made.save(tmp_path / "set"))
-    with pytest.raises(UserError, match="whitened: add --option whiten"):
+    with pytest.raises(UserError, match="whitened: only kfr goes on with it"):
         tinyset.condense(toy.train, recipe=None, options=LOOK, start=start, **TINY)
     further = tinyset.condense(toy.train, recipe=None, options=LOOK | {"whiten": 0.1}, start=start, **TINY)
     still = tinyset.condense(toy.train, recipe=None, options=LOOK, start=start, **TINY | {"steps": 0})

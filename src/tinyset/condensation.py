@@ -115,7 +115,9 @@ def check(config: CondenseConfig, real: ImageSet) -> None:
         raise UserError(f"There is only one class, {real.class_names[0]!r}: a classifier needs two or more.")
     kind, options = objective_of(config)
     if config.steps and start_whitening(config) is not None and not getattr(options, "whiten", 0):
-        raise UserError(f"--start {config.start}: networks see its images whitened: add --option whiten=0.1.")
+        raise UserError(
+            f"--start {config.start}: networks see its images whitened: only kfr goes on with it, by --option whiten=0.1."
+        )
     if config.precision != "float32" and config.objective != "distribution":
         raise UserError(
             f"--precision {config.precision} is for the distribution objective, not for {config.objective}."
