@@ -8,10 +8,12 @@ import torch
 from torch.utils.data import DataLoader
 
 import tinyset
+from tinyset.batches import Batches
 from tinyset.condensed import CondensedSet
 from tinyset.data.imageset import Splits
 from tinyset.errors import UserError
 from tinyset.parameterizations.labels import learn_labels
+from tinyset.protocols import protocol
 from tinyset.rng import generator
 
 TINY = dict(
@@ -56,6 +58,18 @@ def test_the_loader_normalises_and_augments_as_recorded(condensed: CondensedSet)
     again = [batch for batch, _ in condensed.loader(epochs=2, seed=3)]
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not torch.equal(first[0], first[len(first) // 2])
+
+
+def test_the_loader_gives_the_batches_of_the_evaluation(condensed: CondensedSet) -> None:
+    """A loop over it reaches the recorded accuracy only with the batches that accuracy was measured with."""
+    config = condensed.config.model_copy(update={"protocol": "kfs:batch=5"})
+    made = CondensedSet(condensed.parameterization, config)
+    assert len(next(iter(made.loader()))[0]) == len(next(iter(made.loader(train=False)))[0]) == 5
+    assert len(next(iter(made.loader(batch_size=7)))[0]) == 7
+    images, labels = made.decode()
+    batch, targets = Batches(images, labels, protocol("kfs:batch=5"), made.normalisation, made.mirror, 0).at(0)
+    first = next(iter(made.loader()))
+    assert torch.equal(first[0], batch) and torch.equal(first[1], targets)
 
 
 def test_a_round_trip_keeps_every_byte(condensed: CondensedSet, tmp_path: Path) -> None:

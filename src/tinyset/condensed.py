@@ -177,9 +177,9 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
         return self
 
     def loader(
-        self, train: bool = True, batch_size: int = 256, epochs: int = 1, seed: int = 0
+        self, train: bool = True, batch_size: int | None = None, epochs: int = 1, seed: int = 0
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Batches (normalised images, labels); with `train` shuffled and augmented as the artifact's protocol says.
+        """Batches (normalised images, labels) of the protocol's size; with `train` shuffled and augmented as it says.
 
         Labels are rows of C shares where they were learned, or where the protocol mixes images.
 
@@ -187,11 +187,13 @@ class CondensedSet(Dataset[tuple[torch.Tensor, int]]):
         """
         images, labels = self.decode()
         targets = labels if self.soft_labels is None else self.soft_labels
+        recipe = named_protocol(self.protocol)
+        if batch_size is not None:
+            recipe = recipe.model_copy(update={"batch": batch_size})
         if not train:
-            for part, of in zip(images.split(batch_size), targets.split(batch_size), strict=True):
+            for part, of in zip(images.split(recipe.batch), targets.split(recipe.batch), strict=True):
                 yield self.normalise(part), of
             return
-        recipe = named_protocol(self.protocol).model_copy(update={"batch": batch_size})
         batches = Batches(images, targets, recipe, self.normalisation, self.mirror, seed)
         for step in range(epochs * batches.per_epoch):
             yield batches.at(step)
