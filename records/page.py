@@ -22,7 +22,8 @@ its recorded steps.
 
 `kfr` is beyond the paper (docs/methods/kfr.md); plain KFS has rows of its own. Networks are trained for the paper's 200 epochs
 unless a row says otherwise; `kfs-aug` adds flips (not for digits) and shifts, `kfs-cutmix` also CutMix in every second batch
-(docs/evaluation.md).
+(docs/evaluation.md). "Whitened": networks see images through a filter of 225 numbers, which the count leaves out as the papers
+leave out the ZCA matrices of MTT and KIP (docs/methods/kfr.md).
 """
 BUDGET = """## Accuracy along a training
 The batch is min(N, 256) unless the protocol names another; the rate drops at 2/3 and 5/6 of the last step.
