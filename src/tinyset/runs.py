@@ -78,7 +78,7 @@ class RunFolder:
                 with contextlib.suppress(OSError):  # of a full disk was said before
                     self._metrics.close()
             with contextlib.suppress(RunError):
-                self._sign(self.path, seconds=round(time.monotonic() - self._began, 1), peak=peak_memory_bytes())
+                self._sign(self.path, seconds=round(time.monotonic() - self._began, 3), peak=peak_memory_bytes())
             self._lock.release()
 
     def _sign(self, path: Path, seconds: float | None = None, peak: int | None = None) -> None:
